@@ -1,0 +1,78 @@
+"""The small store interface the state of a partition is kept behind, and its value types.
+
+Owns: what a store promises. May not know: RocksDB, Kafka, the clock, or what keys and values mean.
+Implementations: `memory` (simulation, tests), `rocks` (production), `overlay` (one transaction's changes).
+`tests/conformance/test_store.py` holds all of them to the promises written here.
+
+The first byte of a key is its *family*. Some families are index data that is written and deleted all the
+time, and an implementation may keep them apart, so no scan and no range delete crosses families.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+TIME_FAMILY = ord("t")
+"""Time buckets: written in any order, read in time order, range-deleted by the minute."""
+INDEX_FAMILIES = frozenset(b"qb")
+"""Queues of runnable and of blocked work: short-lived keys, deleted one by one near the head."""
+
+
+@dataclass(slots=True)
+class Batch:
+    """Changes applied as one: all range deletes first, then all puts (None deletes the key)."""
+
+    puts: dict[bytes, bytes | None] = field(default_factory=dict)
+    range_deletes: list[tuple[bytes, bytes]] = field(default_factory=list)
+    """Pairs of start and end: start <= key < end, within one family."""
+
+    def __bool__(self) -> bool:
+        return bool(self.puts or self.range_deletes)
+
+
+class KeyValue(Protocol):
+    """An ordered map from bytes to bytes, used by one thread at a time. Keys are never empty."""
+
+    def get(self, key: bytes) -> bytes | None: ...
+
+    def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Entries with start <= key < end in byte order, read as the caller goes.
+
+        Stopping early and writing afterwards are always safe. Writing to the store while its scan goes on
+        is safe too, but whether the scan sees that write is left open; `Overlay` promises that it does not.
+        """
+        ...
+
+    def write(self, batch: Batch) -> None:
+        """All of it or, if the process dies meanwhile, nothing."""
+        ...
+
+    def close(self) -> None:
+        """Idempotent. Nothing else may be called afterwards."""
+        ...
+
+
+class StoreFolder(Protocol):
+    """The stores of the partitions one process owns."""
+
+    def open(self, partition: int) -> KeyValue:
+        """What was written before it was closed is there again; a partition never seen is empty."""
+        ...
+
+    def wipe(self, partition: int) -> None:
+        """Forget all of a partition that is not open."""
+        ...
+
+    def close(self) -> None:
+        """Closes what is open and lets another process have the folder."""
+        ...
+
+
+def check_range(start: bytes, end: bytes) -> None:
+    """A broken range is a bug of the caller, and would read or delete another family's keys."""
+    if not start or not end:
+        raise ValueError("a range needs a start and an end")
+    # The end itself is not part of the range, so the next family's bare byte is a fine end.
+    crosses = end[0] > start[0] and end != bytes((start[0] + 1,))
+    if crosses:
+        raise ValueError(f"range {start!r} to {end!r} crosses key families")

@@ -1,0 +1,300 @@
+"""What the log is about: jobs, cursors, executions, leases, kept payloads, partitions and tenants.
+
+Every entity is a value. An event carries the whole entity after the change, so the newest event of a key
+is all that state needs (architecture: event-carried state). Times are integers in milliseconds since the
+epoch, `_ms` last; 0 or "" says "not yet" in `Execution`, the one entity that is written several times a run,
+because an Avro union costs twice the time of a plain field (measured). Attribute names are camelCase in Avro.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import dataclass_transform
+
+import msgspec
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(msgspec.field,))
+class RecordMeta(msgspec.StructMeta):
+    """Tells type checkers that subclasses are frozen and keyword-only too."""
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, rename="camel", metaclass=RecordMeta):
+    """Base of everything that is written to the log."""
+
+
+class JobStatus(enum.StrEnum):
+    """Life of a job; the legal transitions are in `streams.core.lifecycle`."""
+
+    ACTIVE = "ACTIVE"
+    PAUSED = "PAUSED"
+    CANCELLED = "CANCELLED"
+    COMPLETED = "COMPLETED"
+
+
+class ExecutionStatus(enum.StrEnum):
+    """Life of an execution; the legal transitions are in `streams.core.lifecycle`."""
+
+    SCHEDULED = "SCHEDULED"
+    PENDING = "PENDING"
+    RUNNING = "RUNNING"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+    SKIPPED = "SKIPPED"
+
+
+class WaitingFor(enum.StrEnum):
+    """What a PENDING execution waits for; NOTHING for every other status."""
+
+    NOTHING = "NOTHING"
+    WORKER = "WORKER"
+    OVERLAP = "OVERLAP"
+    EXCLUSION = "EXCLUSION"
+    CAP = "CAP"
+    BREAKER = "BREAKER"
+    PAUSED_POOL = "PAUSED_POOL"
+    REDELIVERY = "REDELIVERY"
+
+
+class LeaseEnd(enum.StrEnum):
+    """How the newest lease of an execution ended; NONE while it runs or before the first grant."""
+
+    NONE = "NONE"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    RELEASED = "RELEASED"
+    EXPIRED = "EXPIRED"
+    TIMEOUT = "TIMEOUT"
+    CANCELLED = "CANCELLED"
+
+
+class SkipReason(enum.StrEnum):
+    """Why an occurrence was not executed (semantics: misfire and overlap)."""
+
+    PAUSED = "PAUSED"
+    MISFIRE_POLICY = "MISFIRE_POLICY"
+    MISFIRE_WINDOW = "MISFIRE_WINDOW"
+    MISFIRE_LIMIT = "MISFIRE_LIMIT"
+    OVERLAP = "OVERLAP"
+    DEADLINE = "DEADLINE"
+    CANCELLED = "CANCELLED"
+
+
+class ExecutionKind(enum.StrEnum):
+    """Where an execution came from."""
+
+    SCHEDULE = "SCHEDULE"
+    MANUAL = "MANUAL"
+    BACKFILL = "BACKFILL"
+
+
+class Priority(enum.StrEnum):
+    """Order within a pool, by weight 16 : 4 : 1."""
+
+    HIGH = "HIGH"
+    NORMAL = "NORMAL"
+    LOW = "LOW"
+
+
+class RetryJitter(enum.StrEnum):
+    """FULL draws the delay from [0, backoff]; NONE waits the whole backoff."""
+
+    FULL = "FULL"
+    NONE = "NONE"
+
+
+class ScheduleKind(enum.StrEnum):
+    """The three kinds of schedule; a delay is a ONCE whose instant was computed at registration."""
+
+    ONCE = "ONCE"
+    CRON = "CRON"
+    EVERY = "EVERY"
+
+
+class Schedule(Record):
+    """A resolved schedule. `cron` is as sent, `cron_expanded` with every hashed field drawn."""
+
+    kind: ScheduleKind
+    run_at_ms: int = 0
+    cron: str = ""
+    cron_expanded: str = ""
+    time_zone: str = "UTC"
+    every_ms: int = 0
+    anchor_ms: int = 0
+
+
+class RetryPolicy(Record):
+    """Attempts in total and the backoff between them."""
+
+    max_attempts: int = 4
+    backoff_base_sec: int = 10
+    backoff_factor: float = 3.0
+    backoff_max_sec: int = 3600
+    jitter: RetryJitter = RetryJitter.FULL
+
+
+class Policies(Record):
+    """How executions of a job behave, as they were when the execution fired."""
+
+    priority: Priority = Priority.NORMAL
+    retry: RetryPolicy = RetryPolicy()
+    timeout_sec: int = 21_600
+    lease_sec: int = 60
+    max_deliveries: int = 5
+    misfire_window_sec: int = 86_400
+
+
+class Content(Record):
+    """What a worker is given besides the execution itself."""
+
+    name: str
+    task: str
+    payload: bytes = b""
+    content_type: str = ""
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class Job(Record):
+    """Key `job:<tenant>/<job_id>`: the definition with its payload; changed rarely.
+
+    `first_next_ms` and `first_next_local` are the cursor a job begins with and the answer that a repeated
+    registration gets. `incarnation` is the registration time, raised above every earlier one of the id.
+    """
+
+    tenant: str
+    job_id: str
+    incarnation: int
+    version: int
+    pool: str
+    schedule: Schedule
+    content: Content
+    policies: Policies
+    created_ms: int
+    created_by: str
+    request_key: str
+    body_hash: str
+    first_next_ms: int
+    first_next_local: str = ""
+
+
+class Skip(Record):
+    """Occurrences that never became executions, counted exactly, one record a reason."""
+
+    from_ms: int
+    to_ms: int
+    count: int
+    reason: SkipReason
+
+
+class Cursor(Record):
+    """Key `cursor:<tenant>/<job_id>`: where a job stands. A job without one stands at its beginning.
+
+    `next_ms` 0: no further occurrence. `last_local` is the nominal local time of the last occurrence.
+    `catch_from_ms` … `catch_to_ms` is the range of kept misfires still to be made (`catch_count` of them),
+    `catch_after_ms` and `catch_after_local` the cursor from which the next of them is computed.
+    `skips` are those of this very event, not a history.
+    """
+
+    tenant: str
+    job_id: str
+    incarnation: int
+    status: JobStatus
+    next_ms: int = 0
+    next_local: str = ""
+    last_ms: int = 0
+    last_local: str = ""
+    catch_count: int = 0
+    catch_from_ms: int = 0
+    catch_to_ms: int = 0
+    catch_after_ms: int = 0
+    catch_after_local: str = ""
+    skips: tuple[Skip, ...] = ()
+    tz_version: str = ""
+    finished_ms: int = 0
+    paused_ms: int = 0
+    paused_by: str = ""
+    paused_reason: str = ""
+
+
+class Execution(Record):
+    """Key `exec:<tenant>/<execution_id>`: one occurrence from due to done; never the payload.
+
+    `due_ms` is when it may start (scheduled time and delays; the end of a backoff for a retry).
+    `started_ms`, `worker_id`, `claim_id`, `lease_*`, `deadline_ms` belong to the newest grant.
+    `delivery_count` counts grants of this attempt. `fired_ms` is when the partition decided it.
+    """
+
+    tenant: str
+    execution_id: str
+    job_version: int
+    kind: ExecutionKind
+    pool: str
+    priority: Priority
+    scheduled_ms: int
+    due_ms: int
+    fired_ms: int
+    status: ExecutionStatus
+    waiting_for: WaitingFor = WaitingFor.NOTHING
+    attempt: int = 1
+    delivery_count: int = 0
+    lease_epoch: int = 0
+    fencing_token: int = 0
+    worker_id: str = ""
+    claim_id: str = ""
+    first_started_ms: int = 0
+    started_ms: int = 0
+    lease_until_ms: int = 0
+    lease_sec: int = 0
+    deadline_ms: int = 0
+    lease_end: LeaseEnd = LeaseEnd.NONE
+    cancel_requested_ms: int = 0
+    finished_ms: int = 0
+    error: str = ""
+    reason: str = ""
+    reported: str = ""
+    result: bytes = b""
+    idempotency_key: str = ""
+    replays: int = 0
+
+    @property
+    def job_id(self) -> str:
+        """The job's id: an execution id begins with it (`schemas.ids`)."""
+        return self.execution_id.rsplit(".", 3)[0]
+
+
+class Lease(Record):
+    """Key `lease:<tenant>/<execution_id>`: all that a heartbeat writes. Void unless its epoch is current."""
+
+    tenant: str
+    execution_id: str
+    lease_epoch: int
+    until_ms: int
+    progress: bytes = b""
+
+
+class KeptContent(Record):
+    """Key `pay:<tenant>/<execution_id>`: an own payload (trigger, replay) or a dead letter's copy."""
+
+    tenant: str
+    execution_id: str
+    content: Content
+    policies: Policies
+
+
+class PartitionMeta(Record):
+    """Key `meta:partition`: what this partition was made with; checked at every start."""
+
+    partition: int
+    partition_count: int
+    tz_version: str
+
+
+class Tenant(Record):
+    """Key `<tenant>` on the tenants topic. `shards` is fixed while the tenant has jobs."""
+
+    tenant: str
+    shards: int = 1
+
+
+Entity = Job | Cursor | Execution | Lease | KeptContent | PartitionMeta

@@ -1,0 +1,176 @@
+"""What happened: past-tense records on the topic `events`, the source of truth.
+
+An event has its time, actor and cause, and one entity, whole, as it is after the change. The entity's
+attribute name differs by event; `entity_of` finds it. A forgotten entity is a tombstone of its key.
+"""
+
+from __future__ import annotations
+
+from schemas.entities import (
+    Cursor,
+    Entity,
+    Execution,
+    Job,
+    KeptContent,
+    Lease,
+    PartitionMeta,
+    Record,
+    Tenant,
+)
+
+
+class Event(Record):
+    """Fields of every event. `cause`: `commands@<offset>#<commandId>`, `work@…` or `time`."""
+
+    at_ms: int
+    actor: str
+    cause: str
+
+
+class JobEvent(Event):
+    """An event of a job's definition."""
+
+    job: Job
+
+
+class CursorEvent(Event):
+    """An event of a job's progress or status."""
+
+    cursor: Cursor
+
+
+class ExecutionEvent(Event):
+    """An event of an execution."""
+
+    execution: Execution
+
+
+class JobRegistered(JobEvent):
+    """A job was made, or made anew under an old id."""
+
+
+class CursorMoved(CursorEvent):
+    """Occurrences were fired, kept for catch-up, or skipped."""
+
+
+class JobCancelled(CursorEvent):
+    """The job has no further occurrences because someone cancelled it."""
+
+
+class JobCompleted(CursorEvent):
+    """The job has no further occurrence and its last execution is final."""
+
+
+class JobPaused(CursorEvent):
+    """The job does not fire until it is resumed or cancelled."""
+
+
+class ExecutionFired(ExecutionEvent):
+    """An occurrence became due, or a trigger made an execution."""
+
+
+class ExecutionReady(ExecutionEvent):
+    """A wait ended (backoff, redelivery, overlap): it may be granted."""
+
+
+class ExecutionClaimed(ExecutionEvent):
+    """A worker got it under a lease with a new epoch and fencing token."""
+
+
+class ExecutionReleased(ExecutionEvent):
+    """The worker handed it back."""
+
+
+class LeaseExpired(ExecutionEvent):
+    """The lease ended without a word; it will be delivered again."""
+
+
+class AttemptFailed(ExecutionEvent):
+    """An attempt failed or timed out; the next one is scheduled."""
+
+
+class ExecutionCompleted(ExecutionEvent):
+    """It succeeded."""
+
+
+class ExecutionDeadLettered(ExecutionEvent):
+    """It was given up."""
+
+
+class CancelRequested(ExecutionEvent):
+    """It runs, and its worker will be told to stop."""
+
+
+class ExecutionCancelled(ExecutionEvent):
+    """It ended by a cancel."""
+
+
+class ExecutionSkipped(ExecutionEvent):
+    """It had an id but was not run."""
+
+
+class DeadLetterReplayed(ExecutionEvent):
+    """It was put back from the dead letters."""
+
+
+class LeaseExtended(Event):
+    """A heartbeat."""
+
+    lease: Lease
+
+
+class ContentKept(Event):
+    """An execution got a payload of its own."""
+
+    kept: KeptContent
+
+
+class PartitionOpened(Event):
+    """The partition was made, or its meta changed."""
+
+    meta: PartitionMeta
+
+
+class TenantConfigured(Event):
+    """On the tenants topic: a tenant's settings."""
+
+    configured: Tenant
+
+
+EngineEvent = (
+    JobRegistered
+    | CursorMoved
+    | JobCancelled
+    | JobCompleted
+    | JobPaused
+    | ExecutionFired
+    | ExecutionReady
+    | ExecutionClaimed
+    | ExecutionReleased
+    | LeaseExpired
+    | AttemptFailed
+    | ExecutionCompleted
+    | ExecutionDeadLettered
+    | CancelRequested
+    | ExecutionCancelled
+    | ExecutionSkipped
+    | DeadLetterReplayed
+    | LeaseExtended
+    | ContentKept
+    | PartitionOpened
+)
+
+
+def entity_of(event: EngineEvent) -> Entity:
+    """The entity that the event carries."""
+    if isinstance(event, ExecutionEvent):
+        return event.execution
+    if isinstance(event, CursorEvent):
+        return event.cursor
+    if isinstance(event, JobEvent):
+        return event.job
+    if isinstance(event, LeaseExtended):
+        return event.lease
+    if isinstance(event, ContentKept):
+        return event.kept
+    return event.meta

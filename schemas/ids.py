@@ -1,0 +1,99 @@
+"""Ids and entity keys: how they are made and read, in one place (a wrong key overwrites another entity).
+
+Every id in a key is preceded by its tenant. Execution ids begin with their job id, so tenant and execution id
+give the partition: `<jobId>.<incarnation>.<scheduled time>.<kind>`, numbers in base 36; manual ones have `m`
+and a hash of the request's key instead of the time, so that a repeated trigger is the same execution.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+from schemas.entities import Cursor, Entity, Execution, Job, KeptContent, Lease, PartitionMeta
+
+TENANT = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
+JOB_ID = re.compile(r"[A-Za-z0-9._~-]{1,64}")
+POOL = re.compile(r"[A-Za-z0-9._-]{1,100}")
+DERIVED_PREFIX = "job_"
+SCHEDULED_KIND = "s"
+MANUAL_KIND = "m"
+
+_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+
+
+def base36(number: int) -> str:
+    """Shortest form; negative numbers (instants before 1970) keep their sign."""
+    sign, rest = ("-", -number) if number < 0 else ("", number)
+    out = ""
+    while True:
+        rest, digit = divmod(rest, 36)
+        out = _DIGITS[digit] + out
+        if not rest:
+            return sign + out
+
+
+def _short_hash(*parts: str) -> str:
+    digest = hashlib.sha256("\x00".join(parts).encode()).digest()
+    return base36(int.from_bytes(digest[:13], "big"))
+
+
+def derived_job_id(tenant: str, request_key: str) -> str:
+    """The id of a job that was registered without one."""
+    return DERIVED_PREFIX + _short_hash(tenant, request_key)
+
+
+def scheduled_execution_id(job_id: str, incarnation: int, scheduled_ms: int) -> str:
+    """The id of a scheduled occurrence."""
+    return f"{job_id}.{base36(incarnation)}.{base36(scheduled_ms)}.{SCHEDULED_KIND}"
+
+
+def manual_execution_id(job_id: str, incarnation: int, request_key: str) -> str:
+    """The id of a triggered execution, from the key of its request alone."""
+    return f"{job_id}.{base36(incarnation)}.{MANUAL_KIND}.{_short_hash(job_id, request_key)}"
+
+
+def job_id_of(execution_id: str) -> str | None:
+    """The job id that an execution id begins with; None if it is not one."""
+    parts = execution_id.rsplit(".", 3)
+    return parts[0] if len(parts) == 4 and JOB_ID.fullmatch(parts[0]) and all(parts) else None
+
+
+def job_key(tenant: str, job_id: str) -> str:
+    return f"job:{tenant}/{job_id}"
+
+
+def cursor_key(tenant: str, job_id: str) -> str:
+    return f"cursor:{tenant}/{job_id}"
+
+
+def execution_key(tenant: str, execution_id: str) -> str:
+    return f"exec:{tenant}/{execution_id}"
+
+
+def lease_key(tenant: str, execution_id: str) -> str:
+    return f"lease:{tenant}/{execution_id}"
+
+
+def content_key(tenant: str, execution_id: str) -> str:
+    return f"pay:{tenant}/{execution_id}"
+
+
+META_KEY = "meta:partition"
+
+
+def key_of(entity: Entity) -> str:
+    """The key under which the log and the state keep the entity."""
+    match entity:
+        case Execution():
+            return execution_key(entity.tenant, entity.execution_id)
+        case Cursor():
+            return cursor_key(entity.tenant, entity.job_id)
+        case Job():
+            return job_key(entity.tenant, entity.job_id)
+        case Lease():
+            return lease_key(entity.tenant, entity.execution_id)
+        case KeptContent():
+            return content_key(entity.tenant, entity.execution_id)
+        case PartitionMeta():
+            return META_KEY

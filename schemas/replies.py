@@ -1,0 +1,128 @@
+"""What processors answer: records on `replies` (to one asker), `dead-letters` and `status`.
+
+Replies go out after the commit and may be repeated after a crash; askers drop repeats. An asker owns one
+partition of `replies` together with others and takes what carries its `session`.
+"""
+
+from __future__ import annotations
+
+from schemas.entities import Content, Cursor, Execution, Job, Policies, Record
+
+
+class FieldProblem(Record):
+    """One thing wrong with one field, named as the HTTP API spells it (`schedule.cron`)."""
+
+    field: str
+    detail: str
+
+
+class CommandDone(Record, kw_only=True):
+    """Answer to a command of `commands`. `code` "": done; else the refusal (`streams.core.refusals`).
+
+    `status` is the HTTP status that the API gives. `job` comes without its payload. `offset` is the position
+    in the partition's events that a read must have seen to include this change.
+    """
+
+    session: str
+    command_id: str
+    status: int
+    code: str = ""
+    detail: str = ""
+    errors: tuple[FieldProblem, ...] = ()
+    replayed: bool = False
+    job: Job | None = None
+    cursor: Cursor | None = None
+    execution: Execution | None = None
+    partition: int
+    offset: int = -1
+
+
+class ItemResult(Record):
+    """Answer to one item of ExtendLease, Complete, Fail or Release. `code` "": accepted."""
+
+    status: int
+    code: str = ""
+    detail: str = ""
+    extend_until_ms: int = 0
+
+
+class WorkDone(Record, kw_only=True):
+    """Answers to the items of one work command, in their order."""
+
+    session: str
+    command_id: str
+    results: tuple[ItemResult, ...]
+    partition: int
+    offset: int = -1
+
+
+class Grant(Record):
+    """An execution under a lease, with all that its worker needs."""
+
+    execution: Execution
+    content: Content
+    policies: Policies
+    progress: bytes = b""
+
+
+class Granted(Record):
+    """Leases for one session. `number`: this partition's grants so far to the session and pool, these too.
+
+    `backlog`: pending executions of the pool that stay behind.
+    """
+
+    session: str
+    pool: str
+    partition: int
+    number: int
+    grants: tuple[Grant, ...]
+    backlog: int = 0
+
+
+class WorkHinted(Record):
+    """This partition has work of the pool, the session's interest, and no credit."""
+
+    session: str
+    pool: str
+    partition: int
+    backlog: int
+
+
+class WorkSeen(Record):
+    """Answer to a RequestWork that asked for it: all grants up to `number` were sent before this.
+
+    `held` are the executions that repeated claims still hold.
+    """
+
+    session: str
+    pool: str
+    partition: int
+    seq: int
+    number: int
+    held: tuple[Grant, ...] = ()
+    backlog: int = 0
+
+
+class DeadLetter(Record):
+    """A given-up execution with payload and reason, for outside consumers."""
+
+    at_ms: int
+    execution: Execution
+    content: Content
+
+
+class PartitionStatus(Record):
+    """Key `<partition>` on the compacted topic `status`: who runs a partition and how far it is."""
+
+    partition: int
+    owner: str
+    state: str
+    reason: str = ""
+    position: int = 0
+    lag: int = 0
+    restore_remaining: int = 0
+    tz_version: str = ""
+    at_ms: int = 0
+
+
+Reply = CommandDone | WorkDone | Granted | WorkHinted | WorkSeen

@@ -16,15 +16,20 @@ from streams.store.kv import Batch, KeyValue, check_range
 from streams.store.sorted_keys import SortedKeys
 
 
-class _Mark(Enum):
+class _Unset(Enum):
+    """In the journal: the key had no pending change before."""
+
     UNSET = 0
-    """Journal: the key had no pending change before."""
-    RANGE = 1
-    """Journal: not a key but one more range delete."""
 
 
-_UNSET: Final = _Mark.UNSET
-_RANGE: Final = _Mark.RANGE
+class _Range(Enum):
+    """In the journal: not a key but one more range delete."""
+
+    RANGE = 0
+
+
+_UNSET: Final = _Unset.UNSET
+_RANGE: Final = _Range.RANGE
 
 REMEMBER_FROM = 16
 """Pending changes in a range from which a scan remembers where the first live key was."""
@@ -42,7 +47,7 @@ class Overlay:
     def _reset(self) -> None:
         self._pending: dict[bytes, bytes | None] = {}
         self._ranges: list[tuple[bytes, bytes]] = []
-        self._journal: list[tuple[bytes, bytes | None | _Mark]] = []
+        self._journal: list[tuple[bytes, bytes | _Unset | _Range | None]] = []
         self._sorted: dict[int, SortedKeys] = {}
         self._indexed = 0  # the journal entries that `_sorted` has seen
         self._first_live: dict[bytes, tuple[bytes, int]] = {}

@@ -48,7 +48,7 @@ class SortedKeys:
             del self._firsts[at]
 
     def pieces(self, start: bytes, end: bytes) -> Iterator[list[bytes]]:
-        """Copies of what lies in start <= key < end, block by block; the set may change between two of them."""
+        """Copies of start <= key < end, block by block; the set may change between two of them."""
         while start < end:
             at = max(bisect_right(self._firsts, start) - 1, 0)
             if at < len(self._blocks) and self._blocks[at][-1] < start:

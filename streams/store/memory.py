@@ -1,0 +1,90 @@
+"""The in-memory twin of the RocksDB store, for simulation and tests.
+
+Owns: plain dicts with sorted keys. May not know: files, or why a copy is taken.
+`MemoryFolder.copy` is what a crash leaves behind, since every write is whole.
+"""
+
+from collections.abc import Iterator
+
+from streams.store.kv import Batch, check_range
+from streams.store.sorted_keys import SortedKeys
+
+
+class MemoryStore:
+    def __init__(self, values: dict[bytes, bytes] | None = None) -> None:
+        self._values = values if values is not None else {}
+        self._keys = SortedKeys(self._values)
+        self.closed = False
+
+    def get(self, key: bytes) -> bytes | None:
+        return self._values.get(key)
+
+    def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        check_range(start, end)
+        return self._scan(start, end)
+
+    def _scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        for piece in self._keys.pieces(start, end):
+            for key in piece:
+                value = self._values.get(key)
+                if value is not None:
+                    yield key, value
+
+    def write(self, batch: Batch) -> None:
+        # Checked before anything changes, so that a refused batch leaves nothing behind.
+        for start, end in batch.range_deletes:
+            check_range(start, end)
+        if b"" in batch.puts:
+            raise ValueError("a key is never empty")
+        values, keys = self._values, self._keys
+        for start, end in batch.range_deletes:
+            for key in keys.between(start, end):
+                del values[key]
+                keys.remove(key)
+        for key, value in batch.puts.items():
+            if value is not None:
+                if key not in values:
+                    keys.add(key)
+                values[key] = value
+            elif key in values:
+                del values[key]
+                keys.remove(key)
+
+    def close(self) -> None:
+        self.closed = True
+
+    def copy(self) -> "MemoryStore":
+        return MemoryStore(dict(self._values))
+
+
+class MemoryFolder:
+    """Keeps its partitions as long as it lives: close and open again, as a restarted process would."""
+
+    def __init__(self, stores: dict[int, MemoryStore] | None = None) -> None:
+        self._stores = stores if stores is not None else {}
+
+    def open(self, partition: int) -> MemoryStore:
+        store = self._stores.get(partition)
+        if store is None:
+            store = self._stores[partition] = MemoryStore()
+        elif not store.closed:
+            raise ValueError(f"partition {partition} is open already")
+        store.closed = False
+        return store
+
+    def wipe(self, partition: int) -> None:
+        store = self._stores.get(partition)
+        if store is not None and not store.closed:
+            raise ValueError(f"partition {partition} is open")
+        self._stores.pop(partition, None)
+
+    def close(self) -> None:
+        for store in self._stores.values():
+            store.close()
+
+    def copy(self) -> "MemoryFolder":
+        """The same content, with nothing open: what the next process finds after a crash now."""
+        copies = {partition: store.copy() for partition, store in self._stores.items()}
+        for store in copies.values():
+            store.close()
+        return MemoryFolder(copies)

@@ -1,0 +1,234 @@
+"""Partition state in RocksDB: one database a partition, and the lock on the folder that holds them.
+
+Owns: everything about rocksdict, which only this module imports: families as column families, tuning, safe
+scans. May not know: what keys and values mean, Kafka, or when to write.
+
+The write-ahead log is on and not synced: a dead process loses nothing, a dead machine loses a suffix, which
+replay restores. `get`, `write` and each step of a scan hold the interpreter lock, so nothing here may grow
+without a bound; write stalls are avoided rather than waited for.
+"""
+
+import fcntl
+import os
+import shutil
+import threading
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from weakref import WeakSet
+
+from rocksdict import (
+    BlockBasedOptions,
+    Cache,
+    DBCompressionType,
+    Options,
+    Rdict,
+    ReadOptions,
+    WriteBatch,
+    WriteBufferManager,
+)
+
+from streams.store.kv import INDEX_FAMILIES, TIME_FAMILY, Batch, check_range
+
+MIB = 1024 * 1024
+CACHE_BYTES = 128 * MIB
+"""Blocks, index and filter blocks of all partitions of the process together."""
+WRITE_BUFFERS_BYTES = 192 * MIB
+"""Of all partitions together; beyond it buffers are flushed early, so 64 partitions do not take 1 GiB."""
+STATE_BUFFER_BYTES = 8 * MIB
+INDEX_BUFFER_BYTES = 4 * MIB
+"""Smaller than the state's: it bounds the tombstones in memory that a scan of a queue's head walks over."""
+WAL_BYTES = 32 * MIB
+"""Of one partition: a family that is rarely written may not keep old log files, and so a slow open."""
+OPEN_FILES = 64
+"""Of one partition, so at most 4 096 with 64 of them: services need `nofile` above that."""
+LOCK_WAIT_S = 10.0
+LOCK_POLL_S = 0.05
+
+_TIME = "time"
+_INDEX = "index"
+
+
+class StateFolderBusyError(Exception):
+    """Another process holds the state folder."""
+
+
+class _Tuning:
+    """What the databases of one process share, and the options made of it."""
+
+    def __init__(self, cache_bytes: int, write_buffers_bytes: int) -> None:
+        self._cache = Cache(cache_bytes)
+        # Never stalls: a stalled write would hold the interpreter lock and stop the whole process.
+        self._write_buffers = WriteBufferManager(write_buffers_bytes, False)
+
+    def database(self) -> Options:
+        options = self._family(STATE_BUFFER_BYTES)
+        options.create_if_missing(True)
+        options.create_missing_column_families(True)
+        options.set_write_buffer_manager(self._write_buffers)
+        options.set_max_total_wal_size(WAL_BYTES)
+        options.set_max_open_files(OPEN_FILES)
+        options.set_max_background_jobs(2)
+        options.set_keep_log_file_num(2)
+        options.set_stats_dump_period_sec(0)
+        return options
+
+    def families(self) -> dict[str, Options]:
+        return {name: self._churning(self._family(INDEX_BUFFER_BYTES)) for name in (_TIME, _INDEX)}
+
+    def _family(self, write_buffer_bytes: int) -> Options:
+        options = Options(raw_mode=True)
+        options.set_write_buffer_size(write_buffer_bytes)
+        options.set_compression_type(DBCompressionType.lz4())
+        blocks = BlockBasedOptions()
+        blocks.set_block_cache(self._cache)
+        # Else every open file keeps its index outside the cache, with no bound over 64 partitions.
+        blocks.set_cache_index_and_filter_blocks(True)
+        blocks.set_pin_l0_filter_and_index_blocks_in_cache(True)
+        blocks.set_bloom_filter(10, False)
+        options.set_block_based_table_factory(blocks)
+        return options
+
+    @staticmethod
+    def _churning(options: Options) -> Options:
+        """Compacts a file as soon as half of any 128 neighbours in it are deletions."""
+        options.add_compact_on_deletion_collector_factory(128, 50, 0.5)
+        return options
+
+
+class RocksStore:
+    """One partition's database. Made by `RocksFolder.open`."""
+
+    def __init__(self, path: Path, tuning: _Tuning) -> None:
+        self._db = Rdict(str(path), tuning.database(), column_families=tuning.families())
+        names = {TIME_FAMILY: _TIME} | dict.fromkeys(INDEX_FAMILIES, _INDEX)
+        apart = {name: self._db.get_column_family(name) for name in (_TIME, _INDEX)}
+        handles = {name: self._db.get_column_family_handle(name) for name in (_TIME, _INDEX)}
+        self._apart = {family: apart[name] for family, name in names.items()}
+        self._handles = {family: handles[name] for family, name in names.items()}
+        self._scans: WeakSet[Generator[tuple[bytes, bytes], None, None]] = WeakSet()
+        self.closed = False
+
+    def get(self, key: bytes) -> bytes | None:
+        value: bytes | None = self._apart.get(key[0], self._db).get(key)
+        return value
+
+    def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        check_range(start, end)
+        entries = self._scan(start, end)
+        self._scans.add(entries)
+        return entries
+
+    def _scan(self, start: bytes, end: bytes) -> Generator[tuple[bytes, bytes], None, None]:
+        options = ReadOptions()
+        # Without the bound, the step behind the last entry walks over all the tombstones that follow. RocksDB
+        # keeps a pointer to these very bytes: `end` must live, unchanged, as long as this frame does.
+        options.set_iterate_upper_bound(end)
+        iterator = self._apart.get(start[0], self._db).iter(options)
+        iterator.seek(start)
+        while True:
+            key = iterator.key()
+            if key is None:
+                break
+            yield key, iterator.value()
+            iterator.next()
+        # A failed read looks like the end; this raises it, since a short list would be taken for the truth.
+        iterator.status()
+
+    def write(self, batch: Batch) -> None:
+        handles = self._handles
+        changes = WriteBatch(raw_mode=True)
+        for start, end in batch.range_deletes:
+            check_range(start, end)
+            if start < end:
+                changes.delete_range(start, end, handles.get(start[0]))
+        if b"" in batch.puts:
+            raise ValueError("a key is never empty")
+        put, delete = changes.put, changes.delete
+        for key, value in batch.puts.items():
+            if value is None:
+                delete(key, handles.get(key[0]))
+            else:
+                put(key, value, handles.get(key[0]))
+        self._db.write(changes)
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        # An iterator, even a forgotten one, would keep the database open and its files locked.
+        for entries in list(self._scans):
+            entries.close()
+        self._handles.clear()
+        for database in set(self._apart.values()):
+            database.close()
+        self._apart.clear()
+        self._db.close()
+
+
+class RocksFolder:
+    """Holds the lock of a state folder and opens the partitions in it."""
+
+    def __init__(
+        self,
+        path: Path,
+        holder: str,
+        *,
+        wait_s: float = LOCK_WAIT_S,
+        cache_bytes: int = CACHE_BYTES,
+        write_buffers_bytes: int = WRITE_BUFFERS_BYTES,
+    ) -> None:
+        self._path = path
+        path.mkdir(parents=True, exist_ok=True)
+        self._lock = _lock_folder(path, holder, wait_s)
+        self._tuning = _Tuning(cache_bytes, write_buffers_bytes)
+        self._stores: dict[int, RocksStore] = {}
+        for leftover in path.glob("p*.wiped"):
+            shutil.rmtree(leftover)
+
+    def open(self, partition: int) -> RocksStore:
+        store = self._stores.get(partition)
+        if store is not None and not store.closed:
+            raise ValueError(f"partition {partition} is open already")
+        store = self._stores[partition] = RocksStore(self._partition(partition), self._tuning)
+        return store
+
+    def wipe(self, partition: int) -> None:
+        store = self._stores.pop(partition, None)
+        if store is not None and not store.closed:
+            self._stores[partition] = store
+            raise ValueError(f"partition {partition} is open")
+        path = self._partition(partition)
+        if path.exists():
+            # Renamed first: a database of which a crash left half would open, with half its entries.
+            wiped = path.with_suffix(".wiped")
+            path.rename(wiped)
+            shutil.rmtree(wiped)
+
+    def close(self) -> None:
+        for store in self._stores.values():
+            store.close()
+        self._stores.clear()
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def _partition(self, partition: int) -> Path:
+        return self._path / f"p{partition:03d}"
+
+
+def _lock_folder(path: Path, holder: str, wait_s: float) -> int:
+    """The lock goes with the descriptor, so it is free again when its process dies, in whatever way."""
+    descriptor = os.open(path / "LOCK", os.O_RDWR | os.O_CREAT, 0o644)
+    never = threading.Event()
+    for _ in range(max(round(wait_s / LOCK_POLL_S), 1)):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            never.wait(min(LOCK_POLL_S, wait_s))
+            continue
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{holder} (pid {os.getpid()})".encode(), 0)
+        return descriptor
+    held_by = os.pread(descriptor, 1000, 0).decode(errors="replace") or "a process that did not name itself"
+    os.close(descriptor)
+    raise StateFolderBusyError(f"state folder {path.absolute()} is held by {held_by}; nothing was touched")

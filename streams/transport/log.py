@@ -1,0 +1,206 @@
+"""The log as its users see it: records, readers, writers, and the one transactional writer of a process.
+
+Owns the contract between the runtime (and the API's and projections' ends of the log) and Kafka. May not
+know what a record means. Implementations: `kafka` (confluent-kafka) and `memory` (simulation and tests);
+`tests/conformance/test_log.py` holds both to what is written here.
+
+Errors are three, by what the caller must do (stack: librdkafka's flags):
+`LogRetriable` the same call again within a deadline; `LogAborted` abort, drop what was decided, rewind;
+`LogFatal` throw the writer away, take the partitions again and rebuild from the log. Anything else is a bug.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple, Protocol
+
+from schemas.topics import TopicSpec
+
+
+class LogError(Exception):
+    """Base of the three; the message names topic, partition and the broker's reason."""
+
+
+class LogRetriable(LogError):
+    """Call again."""
+
+
+class LogAborted(LogError):
+    """The transaction must be aborted; nothing of it will be seen by read-committed readers."""
+
+
+class LogFatal(LogError):
+    """The writer is unusable, or whether its transaction committed is unknown."""
+
+
+class TopicPartition(NamedTuple):
+    topic: str
+    partition: int
+
+
+class Record(NamedTuple):
+    """One record as read. `timestamp_ms` is the broker's where the topic says LogAppendTime."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Mapping[str, bytes]
+
+
+class Outgoing(NamedTuple):
+    """One record to write; the partition is always explicit."""
+
+    topic: str
+    partition: int
+    key: bytes | None
+    value: bytes | None
+    headers: Mapping[str, bytes] = {}
+
+
+class Isolation(Enum):
+    """What a reader sees: committed records only, or everything."""
+
+    COMMITTED = "read_committed"
+    UNCOMMITTED = "read_uncommitted"
+
+
+class Reader(Protocol):
+    """Reads assigned partitions; used by one thread. Never commits, never joins a group."""
+
+    def assign(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Replaces the assignment; positions are the next offsets to read. Kept partitions keep reading
+        from where they are unless their position differs."""
+        ...
+
+    def poll(self, max_records: int, timeout_sec: float) -> list[Record]:
+        """Up to `max_records`, in offset order per partition; returns early once anything is there."""
+        ...
+
+    def position(self, tp: TopicPartition) -> int:
+        """Next offset to be read. Moves over transaction markers and aborted records."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Rebalance(Protocol):
+    """What a group member is told, inside `GroupReader.poll`, on its thread."""
+
+    def assigned(self, partitions: Sequence[int]) -> None:
+        """New partitions of `commands`, not yet read from; the owner calls `GroupReader.start` when ready."""
+        ...
+
+    def revoked(self, partitions: Sequence[int]) -> None:
+        """Finish and commit now; the partitions are gone when this returns."""
+        ...
+
+    def lost(self, partitions: Sequence[int]) -> None:
+        """Already another's: drop, never commit."""
+        ...
+
+
+class GroupReader(Protocol):
+    """Member of the processors' group, subscribed to one topic; used by one thread."""
+
+    def poll(self, max_records: int, timeout_sec: float) -> list[Record]:
+        """As `Reader.poll`; runs rebalance callbacks and keeps the membership alive."""
+        ...
+
+    def start(self, partition: int, offset: int) -> None:
+        """Begin (or rewind) reading an assigned partition at `offset`. Until then it is not fetched."""
+        ...
+
+    def hold(self, partition: int) -> None:
+        """Stop fetching an assigned partition until `start`."""
+        ...
+
+    def membership(self) -> object:
+        """The group metadata as of the last poll: opaque, handed to `TransactionalWriter.send_offsets`."""
+        ...
+
+    def leave(self) -> None:
+        """Leave the group at once (revoked runs first)."""
+        ...
+
+
+class TransactionalWriter(Protocol):
+    """The only writer of `events`: one open transaction at a time; used by one thread."""
+
+    transactional_id: str
+
+    def begin(self) -> None: ...
+
+    def send(self, records: Iterable[Outgoing], on_last: Callable[[Outgoing, int], None] | None = None) -> None:
+        """Queues records. `on_last(record, offset)` is called for the newest record of each partition of this
+        transaction, at the latest when `commit` returns."""
+        ...
+
+    def send_offsets(self, offsets: Mapping[TopicPartition, int], membership: object) -> None:
+        """Next offsets to read, as part of the transaction; refused by the broker for a stale membership."""
+        ...
+
+    def commit(self) -> None:
+        """Raises LogAborted, or LogFatal when the outcome is unknown."""
+        ...
+
+    def abort(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class PlainWriter(Protocol):
+    """Idempotent, not transactional; thread-safe. Commands, work, replies, status."""
+
+    def send(self, record: Outgoing, done: Callable[[int | None, LogError | None], None] | None = None) -> None:
+        """Queues; `done(offset, error)` is called on the writer's own thread."""
+        ...
+
+    def flush(self, timeout_sec: float) -> bool:
+        """True when everything queued was answered."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Log(Protocol):
+    """One cluster (or memory): where readers and writers come from. Thread-safe."""
+
+    def create_topics(self, specs: Sequence[TopicSpec]) -> None:
+        """Makes what is missing; never changes what exists."""
+        ...
+
+    def partitions(self, topic: str) -> int:
+        """How many partitions the topic has; 0 if there is none."""
+        ...
+
+    def topic_id(self, topic: str) -> str:
+        """Changes when a topic is deleted and made anew."""
+        ...
+
+    def start_offset(self, tp: TopicPartition) -> int: ...
+
+    def end_offset(self, tp: TopicPartition, isolation: Isolation) -> int:
+        """Next offset to be written (UNCOMMITTED) or the last stable offset (COMMITTED), asked of the broker."""
+        ...
+
+    def committed(self, group: str, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """Stable committed offsets: waits for an open transaction of the group on them, within a deadline
+        (LogRetriable past it). Partitions without one are left out."""
+        ...
+
+    def reader(self, isolation: Isolation) -> Reader: ...
+
+    def group_reader(self, group: str, topic: str, rebalance: Rebalance) -> GroupReader: ...
+
+    def transactional_writer(self, transactional_id: str) -> TransactionalWriter:
+        """Initialised: the id's former holder is fenced and its open transaction ended."""
+        ...
+
+    def plain_writer(self) -> PlainWriter: ...
+
+    def close(self) -> None: ...

@@ -8,12 +8,13 @@ calls `clear` when it failed. The base must not change while changes are pending
 for families that are scanned, and catch up from the journal when the next scan asks for them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import Enum
+from itertools import chain
 from typing import Final
 
 from streams.store.kv import Batch, KeyValue, check_range
-from streams.store.sorted_keys import SortedKeys
+from streams.store.sorted_keys import FIRST_PIECE_KEYS, SortedKeys
 
 
 class _Unset(Enum):
@@ -30,9 +31,6 @@ class _Range(Enum):
 
 _UNSET: Final = _Unset.UNSET
 _RANGE: Final = _Range.RANGE
-
-REMEMBER_FROM = 16
-"""Pending changes in a range from which a scan remembers where the first live key was."""
 
 
 class Overlay:
@@ -85,17 +83,18 @@ class Overlay:
         begin = self._behind_deleted(start)
         if not self._pending and not self._ranges:
             return self._base.scan(begin, end)
-        pending = self._pending
-        changes = [(key, pending[key]) for key in self._keys(start[0]).between(begin, end)]
+        pieces = self._keys(start[0]).pieces(begin, end)
+        first = next(pieces, None)
         base = (
             self._base_scan(begin, end, tuple(self._ranges)) if self._ranges else self._base.scan(begin, end)
         )
-        if not changes:
+        if first is None:
             return base
-        merged = _merge(changes, base)
-        if len(changes) < REMEMBER_FROM:
+        now = len(self._journal)
+        merged = _merge(self._changes(chain((first,), pieces), now), base)
+        if len(first) < FIRST_PIECE_KEYS:
             return merged
-        return self._remember_first(start, merged, len(self._journal))
+        return self._remember_first(start, merged, now)
 
     def write(self, batch: Batch) -> None:
         for start, end in batch.range_deletes:
@@ -161,6 +160,22 @@ class Overlay:
             keys = self._sorted[family] = SortedKeys(key for key in self._pending if key[0] == family)
         return keys
 
+    def _changes(self, pieces: Iterable[list[bytes]], savepoint: int) -> Iterator[tuple[bytes, bytes | None]]:
+        """The pending changes of these keys as they were at the savepoint, read no further than asked for."""
+        pending, journal = self._pending, self._journal
+        before: dict[bytes, bytes | _Unset | None] = {}
+        seen = savepoint
+        for piece in pieces:
+            for key in piece:
+                while seen < len(journal):
+                    changed, old = journal[seen]
+                    if old is not _RANGE:
+                        before.setdefault(changed, old)
+                    seen += 1
+                value = before[key] if key in before else pending[key]
+                if value is not _UNSET:
+                    yield key, value
+
     def _base_scan(
         self, start: bytes, end: bytes, ranges: tuple[tuple[bytes, bytes], ...]
     ) -> Iterator[tuple[bytes, bytes]]:
@@ -204,24 +219,23 @@ class Overlay:
 
 
 def _merge(
-    changes: list[tuple[bytes, bytes | None]], base: Iterator[tuple[bytes, bytes]]
+    changes: Iterator[tuple[bytes, bytes | None]], base: Iterator[tuple[bytes, bytes]]
 ) -> Iterator[tuple[bytes, bytes]]:
     """Both in key order; a change wins over the base's entry of the same key, and None hides it."""
-    remaining = iter(changes)
-    change = next(remaining, None)
+    change = next(changes, None)
     for entry in base:
         key = entry[0]
         while change is not None and change[0] < key:
             if change[1] is not None:
                 yield change[0], change[1]
-            change = next(remaining, None)
+            change = next(changes, None)
         if change is None or change[0] != key:
             yield entry
             continue
         if change[1] is not None:
             yield key, change[1]
-        change = next(remaining, None)
+        change = next(changes, None)
     while change is not None:
         if change[1] is not None:
             yield change[0], change[1]
-        change = next(remaining, None)
+        change = next(changes, None)

@@ -8,7 +8,9 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator
 
 BLOCK_KEYS = 512
-"""A full block splits in two. Measured best between 256 and 1 024 keys."""
+"""A full block splits in two. 256 to 1 024 keys are equally fast (measured)."""
+FIRST_PIECE_KEYS = 16
+"""Most scans stop after a few keys."""
 
 
 class SortedKeys:
@@ -48,7 +50,8 @@ class SortedKeys:
             del self._firsts[at]
 
     def pieces(self, start: bytes, end: bytes) -> Iterator[list[bytes]]:
-        """Copies of start <= key < end, block by block; the set may change between two of them."""
+        """Copies of start <= key < end, a few keys first; the set may change between two pieces."""
+        size = FIRST_PIECE_KEYS
         while start < end:
             at = max(bisect_right(self._firsts, start) - 1, 0)
             if at < len(self._blocks) and self._blocks[at][-1] < start:
@@ -56,11 +59,13 @@ class SortedKeys:
             if at >= len(self._blocks):
                 return
             block = self._blocks[at]
-            piece = block[bisect_left(block, start) : bisect_left(block, end)]
+            low = bisect_left(block, start)
+            piece = block[low : bisect_left(block, end, low, min(low + size, len(block)))]
             if not piece:
                 return
             yield piece
             start = piece[-1] + b"\0"
+            size = BLOCK_KEYS
 
     def between(self, start: bytes, end: bytes) -> list[bytes]:
         return [key for piece in self.pieces(start, end) for key in piece]

@@ -65,7 +65,8 @@ def format_local(local_s: int) -> str:
     """A wall clock as YYYY-MM-DDTHH:MM:SS."""
     day, second = divmod(local_s, DAY_S)
     minute, second = divmod(second, 60)
-    return f"{date.fromordinal(day + EPOCH_ORDINAL).isoformat()}T{minute // 60:02d}:{minute % 60:02d}:{second:02d}"
+    hour, minute = divmod(minute, 60)
+    return f"{date.fromordinal(day + EPOCH_ORDINAL).isoformat()}T{hour:02d}:{minute:02d}:{second:02d}"
 
 
 def format_offset(offset_s: int) -> str:

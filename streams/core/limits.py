@@ -1,0 +1,60 @@
+"""Named limits of the engine, each with its reason. `semantics.md` §7 is the source of the ranges."""
+
+from __future__ import annotations
+
+# What a tenant may send. Their sum stays well below the broker's 1 MiB, which limits a whole batch.
+PAYLOAD_BYTES_MAX = 256 * 1024
+RESULT_BYTES_MAX = 16 * 1024
+ERROR_CHARS_MAX = 8 * 1024  # longer ones are cut, not refused: a failure must always be reportable
+PROGRESS_BYTES_MAX = 4 * 1024
+LABELS_MAX = 16
+LABEL_NAME_CHARS_MAX = 63
+LABEL_VALUE_CHARS_MAX = 255
+NAME_CHARS_MAX = 100
+TASK_CHARS_MAX = 100
+CONTENT_TYPE_CHARS_MAX = 255
+WORKER_ID_CHARS_MAX = 200
+KEY_CHARS_MAX = 255
+REASON_CHARS_MAX = 1_000
+CRON_CHARS_MAX = 500
+TENANT_ID_CHARS_MAX = 40
+
+# Ranges of policies, inclusive.
+MAX_ATTEMPTS = (1, 10_000)
+BACKOFF_BASE_SEC = (1, 86_400)
+BACKOFF_FACTOR = (1.0, 100.0)
+BACKOFF_MAX_SEC = (1, 604_800)
+MAX_DELIVERIES = (1, 100)
+TIMEOUT_SEC = (1, 604_800)
+LEASE_SEC = (1, 3_600)
+MISFIRE_WINDOW_SEC = (0, 2_592_000)
+EVERY_SEC = (1, 31_536_000)
+RELEASE_DELAY_SEC = (0, 604_800)
+YEARS_AHEAD_MAX = 100
+SCHEDULE_DELAY_SEC = (0, YEARS_AHEAD_MAX * 31_536_000)
+PARK_SEC = (0, 60)
+CREDIT = (0, 1_000)
+EPOCH = (0, 2**63 - 1)
+
+HORIZON_MS = YEARS_AHEAD_MAX * 365 * 86_400_000
+PAST_MS_MAX = 86_400_000  # a one-off further back is a mistake, unless allowPast says otherwise
+
+# What one decision may do: no command touches more entities, larger work is cut up by its caller.
+ENTITIES_PER_COMMAND_MAX = 1_000
+SLOTS_PER_REQUEST_MAX = 1_000
+
+# Time.
+MISFIRE_THRESHOLD_MS = 10_000  # due longer ago than this before it could be decided: missed
+MISFIRE_KEPT_MAX = 1_000  # of an outage, the newest are made up for
+QUEUE_LIMIT = 1  # `queue` lets one further execution wait (semantics §5, default)
+REDELIVERY_WAIT_MAX_MS = 60_000  # 1, 2, 4 … seconds from the second redelivery on
+FORGET_AFTER_MS = 86_400_000  # finished executions and jobs; the floor of idempotency keys
+DEAD_LETTER_FORGET_AFTER_MS = 30 * 86_400_000
+WHEEL_AHEAD_MS = 60_000  # timers nearer than this sit in memory
+WHEEL_TENANT_MAX = 2_000  # per tenant and minute; the rest stays in the store until these were handled
+INTEREST_MS = 15_000  # askers renew every 5 s: two may be lost
+GRANT_REPLY_BYTES_MAX = 700 * 1024  # a reply record stays below the broker's 1 MiB with all its framing
+GRANTS_REMEMBERED_MAX = 4_096  # newest grants of a session that it may not have seen yet
+
+if PAYLOAD_BYTES_MAX + RESULT_BYTES_MAX + ERROR_CHARS_MAX * 4 + PROGRESS_BYTES_MAX > GRANT_REPLY_BYTES_MAX:
+    raise AssertionError("one grant must fit one reply")

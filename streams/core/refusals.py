@@ -1,0 +1,54 @@
+"""Refusals: a command that is not done is answered with one of these values, never with an exception.
+
+Each has the HTTP status that the API gives. A refusal changes no entity.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from schemas.replies import FieldProblem
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """`code` is stable and machine-readable; `detail` is for people and says what would be accepted."""
+
+    status: int
+    code: str
+    detail: str
+    errors: tuple[FieldProblem, ...] = ()
+
+
+def invalid(*errors: FieldProblem) -> Refusal:
+    """Names every wrong field."""
+    return Refusal(400, "invalid", "; ".join(f"{e.field}: {e.detail}" for e in errors[:5]), errors)
+
+
+def too_large(field: str, limit: int) -> Refusal:
+    detail = f"may be at most {limit} bytes"
+    return Refusal(413, "too_large", f"{field} {detail}", (FieldProblem(field=field, detail=detail),))
+
+
+def not_found(what: str) -> Refusal:
+    return Refusal(404, "not_found", f"no such {what}")
+
+
+KEY_REUSED = Refusal(422, "idempotency_key_reused", "this Idempotency-Key was used with another request")
+UPDATE_NOT_SUPPORTED = Refusal(
+    409, "update_not_supported", "the job exists with another definition and cannot be updated yet"
+)
+JOB_EXISTS = Refusal(409, "job_exists", "a job with this id exists already")
+JOB_FINISHED = Refusal(409, "job_finished", "the job is cancelled or completed")
+ALREADY_FINISHED = Refusal(409, "already_finished", "the execution has already finished")
+LEASE_LOST = Refusal(409, "lease_lost", "the lease is held by another worker or epoch, or has ended")
+CANCELLED = Refusal(409, "cancelled", "the execution was cancelled")
+TIMED_OUT = Refusal(409, "timeout", "the attempt ran longer than timeoutSec")
+NOT_DEAD_LETTERED = Refusal(409, "not_dead_lettered", "the execution is not in the dead letters")
+OVERLAP = Refusal(409, "overlap", "an execution of this job is running and another already waits")
+MISROUTED = Refusal(
+    409, "misrouted", "the command was sent to a partition that does not hold its tenant and job"
+)
+INTERNAL_ERROR = Refusal(
+    500, "internal_error", "the command could not be decided and was put into quarantine"
+)

@@ -1,0 +1,250 @@
+"""Form of commands: the same check in the API, before anything is written, and in the core, for other doors.
+
+Pure and stateless; what depends on the clock or on state is refused by the handlers. Fields are named as
+the HTTP API spells them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from schemas.commands import (
+    Beat,
+    CancelExecution,
+    CancelJob,
+    Complete,
+    Completion,
+    ExtendLease,
+    Fail,
+    Failure,
+    Handback,
+    JobCommand,
+    LeaseRef,
+    RegisterJob,
+    Release,
+    ReplayDeadLetter,
+    RequestWork,
+    ScheduleSpec,
+    TriggerJob,
+    WorkCommand,
+)
+from schemas.entities import Content, Policies
+from schemas.ids import DERIVED_PREFIX, JOB_ID, POOL, TENANT, derived_job_id, job_id_of
+from schemas.replies import FieldProblem
+from streams.core import limits
+from streams.core.cron import parse_cron
+from streams.core.instants import TimeInputError, parse_instant, parse_local
+from streams.core.refusals import Refusal, invalid, too_large
+from streams.core.zones import get_zone
+
+Problems = Iterator[FieldProblem]
+
+# C0, DEL, C1 and lone surrogates: unprintable or not encodable, in nothing that people or logs will read.
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+_VISIBLE_ASCII = re.compile(r"[\x21-\x7e]*")
+
+
+def refuse(command: JobCommand | WorkCommand) -> Refusal | None:
+    """The refusal that the command's form earns (413 before 400), or None."""
+    payload = _payload_of(command)
+    if payload is not None and len(payload) > limits.PAYLOAD_BYTES_MAX:
+        return too_large("payload", limits.PAYLOAD_BYTES_MAX)
+    problems = check(command)
+    return invalid(*problems) if problems else None
+
+
+def check(command: JobCommand | WorkCommand) -> list[FieldProblem]:
+    """Everything wrong with the form of a command; empty if nothing is."""
+    return [*_envelope(command), *_body(command)]
+
+
+def check_item(item: LeaseRef) -> list[FieldProblem]:
+    """Everything wrong with one item of a work command."""
+    problems = [
+        *_range("leaseEpoch", item.lease_epoch, limits.EPOCH),
+        *_text("workerId", item.worker_id, limits.WORKER_ID_CHARS_MAX),
+        *_execution_id(item.execution_id),
+    ]
+    match item:
+        case Beat() if item.progress is not None:
+            problems += _size("progress", item.progress, limits.PROGRESS_BYTES_MAX)
+        case Completion():
+            problems += _size("result", item.result, limits.RESULT_BYTES_MAX)
+        case Failure() if item.retry_after_sec != -1:
+            problems += _range("retryAfterSec", item.retry_after_sec, limits.RELEASE_DELAY_SEC)
+        case Handback():
+            problems += _range("delaySec", item.delay_sec, limits.RELEASE_DELAY_SEC)
+    return problems
+
+
+def _payload_of(command: JobCommand | WorkCommand) -> bytes | None:
+    match command:
+        case RegisterJob():
+            return command.content.payload
+        case TriggerJob() | ReplayDeadLetter():
+            return command.payload
+        case _:
+            return None
+
+
+def _envelope(command: JobCommand | WorkCommand) -> Problems:
+    if not TENANT.fullmatch(command.tenant):
+        yield _problem("tenant", "is [a-z0-9][a-z0-9-]*, at most 40 characters")
+    if not command.command_id or len(command.command_id) > limits.KEY_CHARS_MAX:
+        yield _problem("commandId", f"is needed, at most {limits.KEY_CHARS_MAX} characters")
+    key = command.request_key
+    if len(key) > limits.KEY_CHARS_MAX or not _VISIBLE_ASCII.fullmatch(key):
+        yield _problem("Idempotency-Key", "is 1 to 255 visible ASCII characters")
+    if command.reason:
+        yield from _text("reason", command.reason, limits.REASON_CHARS_MAX)
+
+
+def _body(command: JobCommand | WorkCommand) -> Problems:
+    match command:
+        case RegisterJob():
+            yield from _registration(command)
+        case CancelJob():
+            yield from _job_id(command.job_id)
+        case TriggerJob():
+            yield from _job_id(command.job_id)
+            yield from _content_type(command.content_type)
+        case CancelExecution():
+            yield from _execution_id(command.execution_id)
+        case ReplayDeadLetter():
+            yield from _execution_id(command.execution_id)
+            yield from _content_type(command.content_type)
+        case RequestWork():
+            yield from _request(command)
+        case ExtendLease() | Complete() | Fail() | Release():
+            if not 0 < len(command.items) <= limits.ENTITIES_PER_COMMAND_MAX:
+                yield _problem("items", f"are 1 to {limits.ENTITIES_PER_COMMAND_MAX}")
+
+
+def _registration(command: RegisterJob) -> Problems:
+    yield from _job_id(command.job_id)
+    derived = command.job_id.startswith(DERIVED_PREFIX)
+    if derived and command.job_id != derived_job_id(command.tenant, command.request_key):
+        yield _problem("jobId", f"may not start with {DERIVED_PREFIX!r}, which is kept for derived ids")
+    if not POOL.fullmatch(command.pool):
+        yield _problem("target.pool", "is [A-Za-z0-9._-]{1,100}")
+    yield from _schedule(command.schedule, f"{command.tenant}/{command.job_id}")
+    yield from _content(command.content)
+    yield from _policies(command.policies)
+
+
+def _schedule(spec: ScheduleSpec, seed: str) -> Problems:
+    given = [
+        name
+        for name, value in (
+            ("runAt", spec.run_at),
+            ("delaySec", spec.delay_sec),
+            ("cron", spec.cron),
+            ("everySec", spec.every_sec),
+        )
+        if value is not None
+    ]
+    if len(given) != 1:
+        yield _problem("schedule", "needs exactly one of runAt, delaySec, cron, everySec")
+        return
+    try:
+        if spec.time_zone is not None:
+            get_zone(spec.time_zone)
+        if spec.run_at is not None:
+            parse = parse_instant if spec.time_zone is None else parse_local
+            parse(spec.run_at, "schedule.runAt")
+        if spec.cron is not None:
+            if len(spec.cron) > limits.CRON_CHARS_MAX:
+                yield _problem("schedule.cron", f"is at most {limits.CRON_CHARS_MAX} characters")
+                return
+            parse_cron(spec.cron, seed)
+    except TimeInputError as error:
+        yield _problem(error.field, error.detail)
+    if spec.time_zone is not None and given[0] in ("delaySec", "everySec"):
+        yield _problem("schedule.timeZone", f"means nothing beside {given[0]}")
+    if spec.allow_past and given[0] != "runAt":
+        yield _problem("schedule.allowPast", "goes with runAt only")
+    if spec.delay_sec is not None:
+        yield from _range("schedule.delaySec", spec.delay_sec, limits.SCHEDULE_DELAY_SEC)
+    if spec.every_sec is not None:
+        yield from _range("schedule.everySec", spec.every_sec, limits.EVERY_SEC)
+
+
+def _content(content: Content) -> Problems:
+    yield from _text("name", content.name, limits.NAME_CHARS_MAX, needed=False)
+    yield from _text("target.task", content.task, limits.TASK_CHARS_MAX)
+    yield from _content_type(content.content_type)
+    if len(content.labels) > limits.LABELS_MAX:
+        yield _problem("labels", f"are at most {limits.LABELS_MAX}")
+    for name, value in content.labels.items():
+        field = f"labels.{name[: limits.LABEL_NAME_CHARS_MAX]}"
+        yield from _text(field, name, limits.LABEL_NAME_CHARS_MAX)
+        yield from _text(field, value, limits.LABEL_VALUE_CHARS_MAX, needed=False)
+
+
+def _policies(policies: Policies) -> Problems:
+    retry = policies.retry
+    yield from _range("retryPolicy.maxAttempts", retry.max_attempts, limits.MAX_ATTEMPTS)
+    yield from _range("retryPolicy.backoffBaseSec", retry.backoff_base_sec, limits.BACKOFF_BASE_SEC)
+    yield from _range("retryPolicy.backoffFactor", retry.backoff_factor, limits.BACKOFF_FACTOR)
+    longest = (max(1, retry.backoff_base_sec), limits.BACKOFF_MAX_SEC[1])
+    yield from _range("retryPolicy.backoffMaxSec", retry.backoff_max_sec, longest)
+    yield from _range("timeoutSec", policies.timeout_sec, limits.TIMEOUT_SEC)
+    yield from _range("leaseSec", policies.lease_sec, limits.LEASE_SEC)
+    yield from _range("maxDeliveries", policies.max_deliveries, limits.MAX_DELIVERIES)
+    yield from _range("misfireWindowSec", policies.misfire_window_sec, limits.MISFIRE_WINDOW_SEC)
+
+
+def _request(command: RequestWork) -> Problems:
+    if not POOL.fullmatch(command.pool):
+        yield _problem("pool", "is [A-Za-z0-9._-]{1,100}")
+    if command.reply_partition < 0 or not command.session:
+        yield _problem("session", "and replyPartition are needed: a grant must reach its asker")
+    yield from _range("parkSec", command.park_sec, limits.PARK_SEC)
+    if len(command.slots) > limits.SLOTS_PER_REQUEST_MAX:
+        yield _problem("slots", f"are at most {limits.SLOTS_PER_REQUEST_MAX}")
+    for slot in command.slots:
+        yield from _text("workerId", slot.worker_id, limits.WORKER_ID_CHARS_MAX)
+        yield from _text("claimId", slot.claim_id, limits.KEY_CHARS_MAX, needed=False)
+        yield from _range("max", slot.credit, limits.CREDIT)
+        if slot.lease_sec:
+            yield from _range("leaseSec", slot.lease_sec, limits.LEASE_SEC)
+
+
+def _job_id(job_id: str) -> Problems:
+    if not JOB_ID.fullmatch(job_id):
+        yield _problem("jobId", "is [A-Za-z0-9._~-]{1,64}")
+
+
+def _execution_id(execution_id: str) -> Problems:
+    if job_id_of(execution_id) is None:
+        yield _problem("executionId", "is no execution id")
+
+
+def _content_type(content_type: str) -> Problems:
+    yield from _text("contentType", content_type, limits.CONTENT_TYPE_CHARS_MAX, needed=False)
+
+
+def _text(field: str, text: str, longest: int, *, needed: bool = True) -> Problems:
+    if needed and not text:
+        yield _problem(field, "is needed")
+    elif len(text) > longest:
+        yield _problem(field, f"is at most {longest} characters")
+    elif _UNPRINTABLE.search(text):
+        yield _problem(field, "has control characters or lone surrogates")
+
+
+def _size(field: str, data: bytes, longest: int) -> Problems:
+    if len(data) > longest:
+        yield _problem(field, f"is at most {longest} bytes")
+
+
+def _range(field: str, value: float, bounds: tuple[float, float]) -> Problems:
+    if not bounds[0] <= value <= bounds[1]:
+        yield _problem(
+            field, f"is {bounds[0]:g} to {bounds[1]:g}" if bounds != limits.EPOCH else "is 0 to 2^63-1"
+        )
+
+
+def _problem(field: str, detail: str) -> FieldProblem:
+    return FieldProblem(field=field, detail=detail)

@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -66,17 +67,27 @@ def start(
 
 def stop(process: subprocess.Popen[bytes], grace_sec: float, ask: int = signal.SIGTERM) -> bool:
     """Asks the process to end and kills it after `grace_sec`; True if it ended by itself."""
-    if process.poll() is not None:
-        return True
-    process.send_signal(ask)
-    # A process that was stopped (SIGSTOP) by a chaos test would not see the request.
-    process.send_signal(signal.SIGCONT)
-    try:
-        process.wait(grace_sec)
-    except subprocess.TimeoutExpired:
-        kill(process)
-        return False
-    return True
+    return stop_all([process], grace_sec, ask)
+
+
+def stop_all(
+    processes: Sequence[subprocess.Popen[bytes]], grace_sec: float, ask: int = signal.SIGTERM
+) -> bool:
+    """Asks all to end, waits for them together, kills the rest; True if there was none to kill."""
+    for process in processes:
+        if process.poll() is None:
+            process.send_signal(ask)
+            # One that was stopped (SIGSTOP) by a chaos test would not see the request.
+            process.send_signal(signal.SIGCONT)
+    deadline = time.monotonic() + grace_sec
+    willing = True
+    for process in processes:
+        try:
+            process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            kill(process)
+            willing = False
+    return willing
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:

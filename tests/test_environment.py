@@ -3,14 +3,12 @@
 import os
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from dev import broker, processes
+from tests.waiting import wait_until
 
 
 @pytest.mark.kafka
@@ -45,7 +43,7 @@ def test_a_stopped_child_ends_by_itself_and_a_deaf_one_is_killed(tmp_path: Path)
     log = tmp_path / "child.log"
     willing = processes.start(["sleep", "60"], log=log)
     deaf = processes.start(["sh", "-c", "trap '' TERM; echo deaf; while :; do sleep 1; done"], log=log)
-    _wait_until(lambda: log.read_text() == "deaf\n")
+    wait_until(lambda: log.read_text() == "deaf\n")
 
     assert processes.stop(willing, grace_sec=10)
     assert not processes.stop(deaf, grace_sec=0.1)
@@ -69,7 +67,7 @@ def test_a_child_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
     with parent.stdin, parent.stdout:
         child = int(parent.stdout.readline())
         processes.kill(parent)
-    _wait_until(lambda: not _runs(child))
+    wait_until(lambda: not _runs(child))
 
 
 def _runs(pid: int) -> bool:
@@ -79,10 +77,3 @@ def _runs(pid: int) -> bool:
         return " Z " not in Path(f"/proc/{pid}/stat").read_text()
     except (ProcessLookupError, FileNotFoundError):
         return False
-
-
-def _wait_until(condition: Callable[[], bool], timeout_sec: float = 10) -> None:
-    deadline = time.monotonic() + timeout_sec
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come true in time"
-        threading.Event().wait(0.01)

@@ -39,3 +39,11 @@ def postgres() -> Iterator[str]:
             yield url
     except PostgresError as error:
         pytest.fail(str(error), pytrace=False)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks what needs a broker or a database, so that quick runs leave it out."""
+    for item in items:
+        for need in ("kafka", "postgres"):
+            if need in getattr(item, "fixturenames", ()):
+                item.add_marker(need)

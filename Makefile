@@ -1,0 +1,67 @@
+# Everything a developer runs. Each target makes .venv from the lock first, if it is missing or older
+# than the lock; nothing is installed outside this checkout. Needs: make, Python 3.11+, and Docker or
+# Java 17+ with Maven for a broker.
+
+.DEFAULT_GOAL := help
+.PHONY: help up demo test quick check lint types contracts tests lock fmt clean
+
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+VENV := .venv/installed
+RUN := .venv/bin/python
+
+# The client library is used from its folder here, and published from there.
+export PYTHONPATH := $(CURDIR):$(CURDIR)/clients/python
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 12
+
+$(VENV): requirements-dev.lock
+	@test -n "$(PYTHON)" || { echo "Horarium needs Python 3.11 or newer, and found none." >&2; exit 1; }
+	@test -x $(RUN) || $(PYTHON) -m venv .venv
+	@echo "Installing the packages of requirements-dev.lock into .venv"
+	@$(RUN) -m pip install --quiet --require-hashes --requirement requirements-dev.lock
+	@touch $@
+
+up: $(VENV) ## run the whole server in the foreground
+	@exec $(RUN) -m dev.up
+
+demo: $(VENV) ## a tour: start, schedule, kill, watch it go on
+	@exec $(RUN) -m dev.demo
+
+test: $(VENV) ## everything: lint, types, contracts, all tests, with a real broker and database
+	@status=0; for step in lint types tests; do \
+		$(MAKE) --no-print-directory $$step || status=1; done; exit $$status
+
+check: $(VENV) lint types ## all that needs no broker and no database
+	@$(RUN) -m pytest -q -m "not kafka and not postgres and not slow"
+
+quick: $(VENV) lint types ## the minute before a commit: lint, types, contracts, unit tests
+	@$(RUN) -m pytest -q -m "not kafka and not postgres and not slow" \
+		tests/test_contracts.py tests/test_tidy.py tests/unit
+
+lint: $(VENV) ## ruff: rules and format
+	@$(RUN) -m ruff check
+	@$(RUN) -m ruff format --check
+
+types: $(VENV) ## mypy, strict
+	@$(RUN) -m mypy
+
+contracts: $(VENV) ## who may import whom
+	@$(RUN) -m pytest -q tests/test_contracts.py
+
+tests: $(VENV) ## all tests
+	@$(RUN) -m dev.kafka
+	@$(RUN) -m pytest
+
+fmt: $(VENV) ## format, and fix what ruff can fix
+	@$(RUN) -m ruff check --fix
+	@$(RUN) -m ruff format
+
+lock: $(VENV) ## pin the packages again (UPGRADE=1: the newest)
+	@$(RUN) -m dev.lock $(if $(UPGRADE),--upgrade)
+
+clean: ## remove .venv and all caches; the server's data (.horarium) stays
+	@rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

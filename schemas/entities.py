@@ -187,13 +187,22 @@ class Skip(Record):
     reason: SkipReason
 
 
+class CatchUp(Record):
+    """Kept misfires still to be made, `count` of them: the occurrences after the given cursor up to `to_ms`."""
+
+    after_ms: int
+    after_local: str
+    from_ms: int
+    to_ms: int
+    count: int
+
+
 class Cursor(Record):
     """Key `cursor:<tenant>/<job_id>`: where a job stands. A job without one stands at its beginning.
 
-    `next_ms` 0: no further occurrence. `last_local` is the nominal local time of the last occurrence.
-    `catch_from_ms` … `catch_to_ms` is the range of kept misfires still to be made (`catch_count` of them),
-    `catch_after_ms` and `catch_after_local` the cursor from which the next of them is computed.
-    `skips` are those of this very event, not a history.
+    `next_ms` 0: no further occurrence. `last_ms` and `last_local` (nominal) are the last occurrence in UTC
+    and local time. `catch_up` are ranges, oldest first, one an outage. `skips` are those of this very event,
+    not a history.
     """
 
     tenant: str
@@ -204,11 +213,7 @@ class Cursor(Record):
     next_local: str = ""
     last_ms: int = 0
     last_local: str = ""
-    catch_count: int = 0
-    catch_from_ms: int = 0
-    catch_to_ms: int = 0
-    catch_after_ms: int = 0
-    catch_after_local: str = ""
+    catch_up: tuple[CatchUp, ...] = ()
     skips: tuple[Skip, ...] = ()
     tz_version: str = ""
     finished_ms: int = 0

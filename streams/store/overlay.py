@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Final
 
 from streams.store.kv import Batch, KeyValue, check_range
-from streams.store.sorted_keys import FIRST_PIECE_KEYS, SortedKeys
+from streams.store.sorted_keys import SortedKeys
 
 
 class _Unset(Enum):
@@ -31,6 +31,9 @@ class _Range(Enum):
 
 _UNSET: Final = _Unset.UNSET
 _RANGE: Final = _Range.RANGE
+
+REMEMBER_FROM = 4
+"""Changes at which a scan remembers where the first live key was; for fewer, walking costs less."""
 
 
 class Overlay:
@@ -92,7 +95,7 @@ class Overlay:
             return base
         now = len(self._journal)
         merged = _merge(self._changes(chain((first,), pieces), now), base)
-        if len(first) < FIRST_PIECE_KEYS:
+        if len(first) < REMEMBER_FROM:
             return merged
         return self._remember_first(start, merged, now)
 

@@ -93,7 +93,7 @@ class _Tuning:
 
     @staticmethod
     def _churning(options: Options) -> Options:
-        """Compacts a file as soon as half of any 128 neighbours in it are deletions."""
+        """Compacts a file in which 50 of any 128 neighbours, or half of all entries, are deletions."""
         options.add_compact_on_deletion_collector_factory(128, 50, 0.5)
         return options
 

@@ -1,13 +1,18 @@
 """The development server (dev/): keys, start, death and stop of its parts, with stand-in programs."""
 
 import http.client
+import os
+import signal
 import stat
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from dev import keys, server
+from dev.broker import free_port
 from tests.waiting import wait_until
 
 # Answers /readyz like the API, and nothing else.
@@ -109,6 +114,54 @@ def test_a_part_that_cannot_start_ends_the_server(tmp_path: Path, monkeypatch: p
     with pytest.raises(server.ServerError, match=r"api ended with code 1(.|\n)*no port left"):
         broken.start()
     assert not any(part.running for part in broken.parts.values())
+
+
+UP_WITH_STAND_INS = f"""
+from dev import server, up
+server.API = ("python", "-c", {STAND_IN_API!r})
+server.PROCESSOR = ("python", "-c", {STAND_IN_PROCESSOR!r})
+server.PROJECTIONS = ("python", "-c", {STAND_IN_PROJECTIONS!r})
+up.main()
+"""
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
+def test_make_up_says_how_to_begin_and_stops_when_asked(
+    kafka: str, tmp_path: Path, ending: signal.Signals
+) -> None:
+    port = free_port()
+    told = {"HORARIUM_KAFKA": kafka, "HORARIUM_DATA": str(tmp_path), "HORARIUM_HTTP_PORT": str(port)}
+    process = subprocess.Popen(
+        [sys.executable, "-c", UP_WITH_STAND_INS],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | told,
+        cwd=Path(server.__file__).parent.parent,
+    )
+    assert process.stdout is not None
+    with process, process.stdout:
+        said = ""
+        while "Ctrl-C stops it." not in said:
+            line = process.stdout.readline()
+            assert line, said
+            said += line
+        assert f"http://127.0.0.1:{port}/v1/jobs" in said
+        assert keys.load_or_make(tmp_path).entries[0].key in said
+        process.send_signal(ending)
+        assert process.stdout.read() == "Stopped.\n"
+    assert process.returncode == 0
+    assert answers_nobody(port)
+
+
+def answers_nobody(port: int) -> bool:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request("GET", "/readyz")
+    except ConnectionRefusedError:
+        return True
+    finally:
+        connection.close()
+    return False
 
 
 def test_a_data_folder_serves_one_server(tmp_path: Path) -> None:

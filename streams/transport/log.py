@@ -7,20 +7,23 @@ know what a record means. Implementations: `kafka` (confluent-kafka) and `memory
 Errors are three, by what the caller must do (stack: librdkafka's flags):
 `LogRetriable` the same call again within a deadline; `LogAborted` abort, drop what was decided, rewind;
 `LogFatal` throw the writer away, take the partitions again and rebuild from the log. Anything else is a bug.
+`LogRefused` is a `LogAborted` whose cause stays: the same records would be refused again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol
 
 from schemas.topics import TopicSpec
 
+# A live predecessor commits within this; after it the taker ends a dead one's (architecture §5.5).
+COMMITTED_WAIT_SEC = 0.5
+
 
 class LogError(Exception):
-    """Base of the three; the message names topic, partition and the broker's reason."""
+    """Base of them all; the message names topic, partition and the broker's reason."""
 
 
 class LogRetriable(LogError):
@@ -31,8 +34,14 @@ class LogAborted(LogError):
     """The transaction must be aborted; nothing of it will be seen by read-committed readers."""
 
 
+class LogRefused(LogAborted):
+    """A record the log will never take (too large, without a key on a compacted topic), or no such topic or
+    partition. In a transaction: abort, then leave the record out. From a plain writer: this record only."""
+
+
 class LogFatal(LogError):
-    """The writer is unusable, or whether its transaction committed is unknown."""
+    """The writer is unusable, or whether its transaction committed is unknown. From a reader: its position
+    is not in the log (trimmed, or the topic was made anew)."""
 
 
 class TopicPartition(NamedTuple):
@@ -62,6 +71,12 @@ class Outgoing(NamedTuple):
     headers: Mapping[str, bytes] = {}
 
 
+# How a plain record fared: (offset, None) or (None, error).
+Done = Callable[[int | None, LogError | None], None]
+# The newest record of a partition in a transaction, and its offset.
+OnLast = Callable[[Outgoing, int], None]
+
+
 class Isolation(Enum):
     """What a reader sees: committed records only, or everything."""
 
@@ -73,12 +88,14 @@ class Reader(Protocol):
     """Reads assigned partitions; used by one thread. Never commits, never joins a group."""
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Replaces the assignment; positions are the next offsets to read. Kept partitions keep reading
-        from where they are unless their position differs."""
+        """Replaces the assignment; positions are the next offsets to read. A partition kept at the position
+        it has keeps reading undisturbed; any other position rewinds or advances it. Nothing read before
+        the call comes out after it."""
         ...
 
     def poll(self, max_records: int, timeout_sec: float) -> list[Record]:
-        """Up to `max_records`, in offset order per partition; returns early once anything is there."""
+        """Up to `max_records`, in offset order per partition; returns early once anything is there.
+        LogFatal for a position outside of the log or a partition that does not exist."""
         ...
 
     def position(self, tp: TopicPartition) -> int:
@@ -89,14 +106,16 @@ class Reader(Protocol):
 
 
 class Rebalance(Protocol):
-    """What a group member is told, inside `GroupReader.poll`, on its thread."""
+    """What a group member is told, inside `GroupReader.poll` or `leave`, on its thread. Partitions that stay
+    are not mentioned: hand-over is cooperative. `membership()` is fresh inside these calls."""
 
     def assigned(self, partitions: Sequence[int]) -> None:
         """New partitions of `commands`, not yet read from; the owner calls `GroupReader.start` when ready."""
         ...
 
     def revoked(self, partitions: Sequence[int]) -> None:
-        """Finish and commit now; the partitions are gone when this returns."""
+        """Finish and commit now; the partitions are gone when this returns. Reading goes on elsewhere only
+        then, so a commit in here is in time."""
         ...
 
     def lost(self, partitions: Sequence[int]) -> None:
@@ -120,7 +139,8 @@ class GroupReader(Protocol):
         ...
 
     def membership(self) -> object:
-        """The group metadata as of the last poll: opaque, handed to `TransactionalWriter.send_offsets`."""
+        """The group metadata as of the last poll: opaque, handed to `TransactionalWriter.send_offsets`.
+        Stale after any rebalance since, kept partitions or not: the next poll brings the new one."""
         ...
 
     def leave(self) -> None:
@@ -129,35 +149,45 @@ class GroupReader(Protocol):
 
 
 class TransactionalWriter(Protocol):
-    """The only writer of `events`: one open transaction at a time; used by one thread."""
+    """The only writer of `events`: one open transaction at a time; used by one thread. After LogAborted only
+    `abort` helps, after LogFatal nothing does."""
 
     transactional_id: str
 
     def begin(self) -> None: ...
 
-    def send(self, records: Iterable[Outgoing], on_last: Callable[[Outgoing, int], None] | None = None) -> None:
-        """Queues records. `on_last(record, offset)` is called for the newest record of each partition of this
-        transaction, at the latest when `commit` returns."""
+    def send(self, records: Iterable[Outgoing], on_last: OnLast | None = None) -> None:
+        """Queues records. When `commit` succeeds, before it returns, the `on_last` that came with the newest
+        record of each partition of this transaction is called with that record and its offset."""
         ...
 
     def send_offsets(self, offsets: Mapping[TopicPartition, int], membership: object) -> None:
-        """Next offsets to read, as part of the transaction; refused by the broker for a stale membership."""
+        """Next offsets to read, as part of the transaction; a stale membership is LogAborted. Checked here
+        and not again at `commit`: who takes the partition waits for this transaction (`Log.committed`)."""
         ...
 
     def commit(self) -> None:
-        """Raises LogAborted, or LogFatal when the outcome is unknown."""
+        """Raises LogAborted, or LogFatal when fenced or when the outcome is unknown. Markers may be written
+        after it returns: readers see the records a little later."""
         ...
 
-    def abort(self) -> None: ...
+    def abort(self) -> None:
+        """Nothing of the open transaction will be seen; no-op if there is none."""
+        ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Lets go of the connections; an open transaction stays open until its time-out, or until
+        `Log.transactional_writer` is called with its id."""
+        ...
 
 
 class PlainWriter(Protocol):
     """Idempotent, not transactional; thread-safe. Commands, work, replies, status."""
 
-    def send(self, record: Outgoing, done: Callable[[int | None, LogError | None], None] | None = None) -> None:
-        """Queues; `done(offset, error)` is called on the writer's own thread."""
+    def send(self, record: Outgoing, done: Done | None = None) -> None:
+        """Queues; LogRetriable when the queue is full, never a wait. `done(offset, error)` is called on the
+        writer's own thread, perhaps before this returns. After LogRetriable from `done` the record may be
+        in the log all the same."""
         ...
 
     def flush(self, timeout_sec: float) -> bool:
@@ -168,7 +198,8 @@ class PlainWriter(Protocol):
 
 
 class Log(Protocol):
-    """One cluster (or memory): where readers and writers come from. Thread-safe."""
+    """One cluster (or memory): where readers and writers come from. Thread-safe. LogRetriable when the
+    cluster does not answer in time, LogRefused for a topic or partition that does not exist."""
 
     def create_topics(self, specs: Sequence[TopicSpec]) -> None:
         """Makes what is missing; never changes what exists."""
@@ -185,12 +216,13 @@ class Log(Protocol):
     def start_offset(self, tp: TopicPartition) -> int: ...
 
     def end_offset(self, tp: TopicPartition, isolation: Isolation) -> int:
-        """Next offset to be written (UNCOMMITTED) or the last stable offset (COMMITTED), asked of the broker."""
+        """Next offset to be written (UNCOMMITTED) or the last stable offset (COMMITTED), asked of the
+        broker."""
         ...
 
     def committed(self, group: str, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Stable committed offsets: waits for an open transaction of the group on them, within a deadline
-        (LogRetriable past it). Partitions without one are left out."""
+        """Stable committed offsets: waits up to COMMITTED_WAIT_SEC for an open transaction of the group on
+        them, then LogRetriable. Partitions without an offset are left out."""
         ...
 
     def reader(self, isolation: Isolation) -> Reader: ...

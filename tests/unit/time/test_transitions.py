@@ -1,6 +1,6 @@
 """Schedules against the slow reference around every offset change of every zone, 1990 to 2040."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 
@@ -121,11 +121,8 @@ def test_a_sample_of_all_transitions() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_all_transitions(record_property: Callable[[str, object], None]) -> None:
-    changes = compared = 0
-    for zone, start_s in transitions():
-        changes += 1
-        compared += walk(zone, start_s, EXPRESSIONS)
-    record_property("offset changes", changes)
-    record_property("occurrences compared", compared)
-    assert changes > 1_000
+def test_all_transitions() -> None:
+    """Some 4,400 distinct changes; takes about ten minutes."""
+    compared = [walk(zone, start_s, EXPRESSIONS) for zone, start_s in transitions()]
+    assert len(compared) > 4_000
+    assert sum(compared) > 2_000_000

@@ -188,7 +188,7 @@ class Skip(Record):
 
 
 class CatchUp(Record):
-    """Kept misfires still to be made, `count` of them: the occurrences after the given cursor up to `to_ms`."""
+    """Kept misfires still to be made: `count` occurrences after the given cursor, up to `to_ms`."""
 
     after_ms: int
     after_local: str
@@ -227,7 +227,8 @@ class Execution(Record):
 
     `due_ms` is when it may start (scheduled time and delays; the end of a backoff for a retry).
     `started_ms`, `worker_id`, `claim_id`, `lease_*`, `deadline_ms` belong to the newest grant.
-    `delivery_count` counts grants of this attempt. `fired_ms` is when the partition decided it.
+    `delivery_count` counts grants of this attempt. `fired_ms` is when the partition decided it. `replay_key` is
+    the request that put it back from the dead letters, `replays` how often that happened.
     """
 
     tenant: str
@@ -261,6 +262,7 @@ class Execution(Record):
     result: bytes = b""
     idempotency_key: str = ""
     replays: int = 0
+    replay_key: str = ""
 
     @property
     def job_id(self) -> str:

@@ -1,23 +1,295 @@
 """One partition, pure: the same state, input and now give the same events and effects.
 
-INTERFACE FIRST (being built): the runtime drives it as written here.
+The runtime drives it. Live, one transaction at a time:
 
-    engine = Engine(partition, kv, codec, settings)
-    live, one transaction:
-        engine.begin(now_ms, chance)            # chance() draws from [0, 1); what is drawn stands in the event
-        engine.decide(command, source)          # any number; a raising handler is undone and quarantined
-        more = engine.fire(settled_ms, limit)   # due timers, at most `limit`; lease ends only up to settled_ms
-        engine.grant()                          # parked requests meet pending executions
-        decided = engine.decided()              # Decided(events=[(key, value|None, type name)], effects=[...])
-      then either
-        batch = engine.commit()                 # state and index changes; the caller adds its checkpoint, writes
-        engine.written()                        # after the write: near timers join the wheel
-      or
-        engine.abort()                          # as if begin had never been called
-    time:
-        engine.next_wakeup_ms() -> int | None   # earliest timer that is not a lease end, or parked request's end
-        engine.lease_due(now_ms) -> bool        # a lease end is due: the caller must settle work up to now first
-    replay:
-        engine.apply(key, value)                # evolve only; commit()/written() as above, every few thousand
-        engine.digest() -> str                  # hash of the entities, for tests and auditors
+    engine.begin(now_ms, chance)           chance() draws from [0, 1); what was drawn stands in the event
+    engine.decide(command, source)         any number; a handler that raises is undone and quarantined
+    more = engine.fire(settled_ms, limit)  due timers, at most `limit`; lease ends only up to settled_ms
+    engine.grant()                         parked requests meet pending executions
+    decided = engine.decided()             events and effects of the transaction
+  then, once the log has them,
+    batch = engine.commit()                state and indexes; the caller adds its checkpoint and writes
+    engine.written()                       after that write: near timers join the wheel
+  or
+    engine.abort()                         as if begin had never been called
+
+Replay is `apply` alone, with `commit` and `written` every few thousand records. Reading order: `transaction`,
+`state`, then `handlers/` one by one.
 """
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from schemas.commands import (
+    CancelExecution,
+    CancelJob,
+    Complete,
+    ExtendLease,
+    Fail,
+    JobCommand,
+    RegisterJob,
+    Release,
+    ReplayDeadLetter,
+    RequestWork,
+    TriggerJob,
+    WorkCommand,
+)
+from schemas.entities import Job, PartitionMeta
+from schemas.events import PartitionOpened
+from schemas.ids import job_id_of
+from schemas.replies import CommandDone, ItemResult, WorkDone
+from streams.core import digest
+from streams.core.effects import Alert, Answer, Effect, Quarantine
+from streams.core.handlers.cancelling import cancel_execution, cancel_job
+from streams.core.handlers.granting import match, request_work
+from streams.core.handlers.leasing import report
+from streams.core.handlers.outcome import Done
+from streams.core.handlers.registration import register_job
+from streams.core.handlers.timing import pause_after_error, visit
+from streams.core.handlers.triggering import replay_dead_letter, trigger_job
+from streams.core.invariants import InvariantError, invariant
+from streams.core.limits import WHEEL_AHEAD_MS
+from streams.core.parking import Parking
+from streams.core.refusals import INTERNAL_ERROR, MISROUTED, Refusal, invalid
+from streams.core.state import Codec, State
+from streams.core.transaction import Logged, Source, Transaction
+from streams.core.validation import check, refuse
+from streams.core.zones import TZ_VERSION
+from streams.store.kv import Batch, KeyValue
+from streams.store.overlay import Overlay
+
+
+class Router(Protocol):
+    """Where a tenant's job lives; follows the tenants topic."""
+
+    def partition_of(self, tenant: str, job_id: str) -> int: ...
+
+    def partitions_of(self, tenant: str) -> list[int]:
+        """All partitions that can hold the tenant."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What one transaction has to say to the log and, after the commit, to askers and operators."""
+
+    events: list[Logged]
+    effects: list[Effect]
+
+
+class Engine:
+    """Decides and evolves one partition; used by one thread."""
+
+    def __init__(self, partition: int, kv: KeyValue, codec: Codec, router: Router) -> None:
+        self.partition = partition
+        self.state = State(Overlay(kv), codec)
+        self._router = router
+        self._parking = Parking()
+        self._tx: Transaction | None = None
+        self._settled_ms = 0
+
+    # -- live
+
+    def begin(self, now_ms: int, chance: Callable[[], float]) -> None:
+        """Opens a transaction; `now_ms` never decreases."""
+        invariant(self._tx is None, "a transaction is open")
+        self.state.timers.advance_floor(now_ms)
+        self.state.leases.advance_floor(now_ms)
+        self._parking.drop_stale(now_ms)
+        self._tx = Transaction(self.state, now_ms, chance)
+
+    def open_partition(self, partition_count: int) -> None:
+        """Records what the partition was made with, if that is new. Raises InvariantError if P changed."""
+        tx = self._open()
+        known = self.state.meta()
+        invariant(
+            known is None or known.partition_count == partition_count,
+            f"partition {self.partition} was made for {known.partition_count if known else 0} partitions, "
+            f"not {partition_count}",
+        )
+        meta = PartitionMeta(partition=self.partition, partition_count=partition_count, tz_version=TZ_VERSION)
+        if meta != known:
+            tx.emit(PartitionOpened, meta=meta)
+
+    def decide(self, command: JobCommand | WorkCommand, source: Source) -> None:
+        """Decides a command and answers it. Raises only InvariantError: the partition must stop."""
+        tx = self._open()
+        tx.actor = command.actor
+        tx.cause = f"{source.topic}@{source.offset}#{command.command_id}"
+        before = tx.savepoint()
+        try:
+            self._decide(tx, command, source)
+        except InvariantError:
+            raise
+        except Exception as error:  # a bug: this command is set aside, the partition goes on
+            tx.rollback(before)
+            tx.effects.append(Quarantine(f"{type(error).__name__}: {error}"))
+            tx.effects.append(Alert("internal_error", command.tenant, f"{tx.cause}: {error!r}"))
+            self._answer(command, INTERNAL_ERROR)
+
+    def fire(self, settled_ms: int, limit: int) -> bool:
+        """Handles due timers; True if there may be more due now."""
+        tx = self._open()
+        tx.actor, tx.cause = "system", "time"
+        self._settled_ms = settled_ms
+        visited = self.state.timers.pop(tx.now_ms, limit)
+        ended = self.state.leases.pop(min(settled_ms, tx.now_ms), limit)
+        for key in (*ended, *visited):
+            self._visit(tx, key)
+        return len(visited) == limit or len(ended) == limit
+
+    def grant(self) -> None:
+        """Gives pending executions to parked requests, in the pools that this transaction touched."""
+        match(self._open(), self._parking, self.partition)
+
+    def decided(self) -> Decided:
+        tx = self._open()
+        return Decided(tx.events, tx.effects)
+
+    def commit(self) -> Batch:
+        """Closes the transaction; its changes are the caller's to write."""
+        self._tx = None
+        self._parking.settled()
+        return self.state.kv.take()
+
+    def written(self) -> None:
+        """The batch of `commit` is in the store."""
+        self.state.timers.written()
+        self.state.leases.written()
+
+    def abort(self) -> None:
+        """Drops the transaction."""
+        self._tx = None
+        self._parking.undo()
+        self.state.kv.clear()
+        self.state.timers.reload()
+        self.state.leases.reload()
+
+    # -- time
+
+    def next_wakeup_ms(self, now_ms: int) -> int:
+        """When `fire` should be called next, lease ends left aside."""
+        self.state.timers.load_ahead(now_ms)
+        soonest = self.state.timers.next_ms()
+        ahead = now_ms + WHEEL_AHEAD_MS // 2
+        return min(soonest, ahead) if soonest is not None else ahead
+
+    def lease_due(self, now_ms: int) -> bool:
+        """Whether a lease end needs the caller to settle the work up to now first (architecture §5.9)."""
+        self.state.leases.load_ahead(now_ms)
+        soonest = self.state.leases.next_ms()
+        return soonest is not None and self._settled_ms < soonest <= now_ms
+
+    # -- replay
+
+    def apply(self, key: str, value: bytes | None) -> None:
+        """Evolve only. Raises InvariantError or what the codec raises: the partition must stop."""
+        self.state.apply(key, value)
+
+    def digest(self) -> str:
+        """Hash of all entities: equal for equal logs, compacted or not."""
+        return digest.of_entities(self.state.kv)
+
+    # -- inside
+
+    def _open(self) -> Transaction:
+        if self._tx is None:
+            raise InvariantError("no transaction is open")
+        return self._tx
+
+    def _visit(self, tx: Transaction, key: str) -> None:
+        before = tx.savepoint()
+        try:
+            visit(tx, key, self._settled_ms)
+        except InvariantError:
+            raise
+        except Exception as error:  # a bug: the job is paused, the partition goes on
+            tx.rollback(before)
+            pause_after_error(tx, key, repr(error))
+
+    def _decide(self, tx: Transaction, command: JobCommand | WorkCommand, source: Source) -> None:
+        match command:
+            case RequestWork():
+                if not check(command) and self.partition in self._router.partitions_of(command.tenant):
+                    request_work(tx, self._parking, self.partition, command, source)
+            case ExtendLease() | Complete() | Fail() | Release():
+                self._report(tx, command)
+            case _:
+                self._answer(command, self._refused(command) or self._handle(tx, command))
+
+    def _refused(self, command: JobCommand) -> Refusal | None:
+        refusal = refuse(command)
+        if refusal is None:
+            match command:
+                case CancelExecution() | ReplayDeadLetter():
+                    job_id = job_id_of(command.execution_id) or ""
+                case _:
+                    job_id = command.job_id
+            if self._router.partition_of(command.tenant, job_id) != self.partition:
+                return MISROUTED
+        return refusal
+
+    def _handle(self, tx: Transaction, command: JobCommand) -> Done | Refusal:
+        match command:
+            case RegisterJob():
+                return register_job(tx, command)
+            case CancelJob():
+                return cancel_job(tx, command)
+            case CancelExecution():
+                return cancel_execution(tx, command)
+            case TriggerJob():
+                return trigger_job(tx, command)
+            case ReplayDeadLetter():
+                return replay_dead_letter(tx, command)
+
+    def _report(self, tx: Transaction, command: ExtendLease | Complete | Fail | Release) -> None:
+        problems = check(command)
+        if problems:
+            refusal = invalid(*problems)
+            results = [ItemResult(status=refusal.status, code=refusal.code, detail=refusal.detail)]
+        else:
+            results = [report(tx, command.tenant, item) for item in command.items]
+        if command.reply_partition >= 0:
+            done = WorkDone(
+                session=command.session,
+                command_id=command.command_id,
+                results=tuple(results),
+                partition=self.partition,
+            )
+            tx.effects.append(Answer(command.reply_partition, done))
+
+    def _answer(self, command: JobCommand | WorkCommand, outcome: Done | Refusal) -> None:
+        if command.reply_partition < 0:
+            return
+        if isinstance(outcome, Refusal):
+            done = CommandDone(
+                session=command.session,
+                command_id=command.command_id,
+                status=outcome.status,
+                code=outcome.code,
+                detail=outcome.detail,
+                errors=outcome.errors,
+                partition=self.partition,
+            )
+        else:
+            done = CommandDone(
+                session=command.session,
+                command_id=command.command_id,
+                status=outcome.status,
+                replayed=outcome.replayed,
+                job=_without_payload(outcome.job),
+                cursor=outcome.cursor,
+                execution=outcome.execution,
+                partition=self.partition,
+            )
+        self._open().effects.append(Answer(command.reply_partition, done))
+
+
+def _without_payload(job: Job | None) -> Job | None:
+    """Answers to changes leave the payload out."""
+    return job and replace(job, content=replace(job.content, payload=b""))

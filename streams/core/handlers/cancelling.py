@@ -1,0 +1,139 @@
+"""CancelJob and CancelExecution: pending ends at once, running ends when its worker was told."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from schemas import ids
+from schemas.commands import CancelExecution, CancelJob
+from schemas.entities import (
+    Cursor,
+    Execution,
+    ExecutionKind,
+    ExecutionStatus,
+    Job,
+    JobStatus,
+    LeaseEnd,
+    Skip,
+    SkipReason,
+    WaitingFor,
+)
+from schemas.events import CancelRequested, CursorMoved, ExecutionCancelled, JobCancelled
+from streams.core.handlers.ending import end
+from streams.core.handlers.outcome import Done
+from streams.core.handlers.scheduling import follow_up, new_execution, settle
+from streams.core.lifecycle import FINAL
+from streams.core.limits import ENTITIES_PER_COMMAND_MAX
+from streams.core.planning import plan_of
+from streams.core.refusals import ALREADY_FINISHED, JOB_FINISHED, Refusal, not_found
+from streams.core.schedule import next_occurrence
+from streams.core.transaction import Transaction
+
+
+def cancel_job(tx: Transaction, command: CancelJob) -> Done | Refusal:
+    """Repeating it is answered alike; a completed job cannot be cancelled."""
+    job = tx.state.job(command.tenant, command.job_id)
+    if job is None:
+        return not_found("job")
+    cursor = settle(tx, job)
+    if cursor.status is JobStatus.CANCELLED:
+        return Done(200, job, cursor)
+    if cursor.status is JobStatus.COMPLETED:
+        return JOB_FINISHED
+    skips = tuple(
+        Skip(from_ms=kept.from_ms, to_ms=kept.to_ms, count=kept.count, reason=SkipReason.CANCELLED)
+        for kept in cursor.catch_up
+    )
+    cancelled = replace(
+        cursor,
+        status=JobStatus.CANCELLED,
+        next_ms=0,
+        next_local="",
+        catch_up=(),
+        skips=skips,
+        finished_ms=tx.now_ms,
+    )
+    tx.emit_cursor(JobCancelled, cursor, cancelled)
+    cancel_open(tx, job)
+    return Done(200, job, cancelled)
+
+
+def cancel_open(tx: Transaction, job: Job) -> bool:
+    """Cancels at most a thousand unfinished executions of a cancelled job; True if some are left.
+
+    What is left is not granted meanwhile (`granting`) and comes up again as the job's timer.
+    """
+    unfinished = tx.state.open_executions(job.tenant, job.job_id, ENTITIES_PER_COMMAND_MAX + 1)
+    for execution in unfinished[:ENTITIES_PER_COMMAND_MAX]:
+        _cancel(tx, execution)
+    left = len(unfinished) > ENTITIES_PER_COMMAND_MAX
+    if left:
+        tx.state.timers.add(tx.now_ms, job.tenant, ids.job_key(job.tenant, job.job_id))
+    return left
+
+
+def cancel_execution(tx: Transaction, command: CancelExecution) -> Done | Refusal:
+    """Also of the next occurrence, not an execution yet: it ends CANCELLED and the cursor moves on."""
+    job_id = command.execution_id.rsplit(".", 3)[0]
+    job = tx.state.job(command.tenant, job_id)
+    cursor = settle(tx, job) if job is not None else None
+    execution = tx.state.execution(command.tenant, command.execution_id)
+    if execution is None:
+        if job is None or cursor is None or not _is_next(job, cursor, command.execution_id):
+            return not_found("execution")
+        return Done(202, execution=_cancel_next(tx, job, cursor))
+    if execution.status is ExecutionStatus.CANCELLED or execution.cancel_requested_ms:
+        return Done(202, execution=execution)
+    if execution.status in FINAL:
+        return ALREADY_FINISHED
+    return Done(202, execution=_cancel(tx, execution))
+
+
+def _cancel(tx: Transaction, execution: Execution) -> Execution:
+    if execution.status is ExecutionStatus.RUNNING:
+        if execution.cancel_requested_ms:
+            return execution
+        return tx.emit_execution(CancelRequested, replace(execution, cancel_requested_ms=tx.now_ms))
+    return end(
+        tx,
+        ExecutionCancelled,
+        execution,
+        status=ExecutionStatus.CANCELLED,
+        waiting_for=WaitingFor.NOTHING,
+        lease_end=execution.lease_end,
+        cancel_requested_ms=tx.now_ms,
+    )
+
+
+def _is_next(job: Job, cursor: Cursor, execution_id: str) -> bool:
+    if cursor.status is not JobStatus.ACTIVE or not cursor.next_ms:
+        return False
+    return execution_id == ids.scheduled_execution_id(job.job_id, job.incarnation, cursor.next_ms)
+
+
+def _cancel_next(tx: Transaction, job: Job, cursor: Cursor) -> Execution:
+    execution_id = ids.scheduled_execution_id(job.job_id, job.incarnation, cursor.next_ms)
+    execution = new_execution(
+        job, execution_id, ExecutionKind.SCHEDULE, cursor.next_ms, cursor.next_ms, tx.now_ms
+    )
+    cancelled = tx.emit_execution(
+        ExecutionCancelled,
+        replace(
+            execution,
+            status=ExecutionStatus.CANCELLED,
+            lease_end=LeaseEnd.NONE,
+            cancel_requested_ms=tx.now_ms,
+            finished_ms=tx.now_ms,
+        ),
+    )
+    following = next_occurrence(plan_of(job), cursor.next_ms, cursor.next_local or None)
+    moved = replace(
+        cursor,
+        last_ms=cursor.next_ms,
+        last_local=cursor.next_local,
+        next_ms=following.utc_ms if following is not None else 0,
+        next_local=following.local if following is not None else "",
+        skips=(),
+    )
+    follow_up(tx, job, tx.emit_cursor(CursorMoved, cursor, moved))
+    return cancelled

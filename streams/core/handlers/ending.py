@@ -1,0 +1,111 @@
+"""How an execution, an attempt or a lease ends: shared by outcomes, cancels and expiries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from schemas import ids
+from schemas.entities import (
+    Content,
+    Execution,
+    ExecutionStatus,
+    KeptContent,
+    LeaseEnd,
+    Policies,
+    WaitingFor,
+)
+from schemas.events import AttemptFailed, ContentKept, ExecutionDeadLettered, ExecutionEvent
+from schemas.replies import DeadLetter
+from streams.core.effects import Alert, Bury
+from streams.core.handlers.scheduling import follow_up
+from streams.core.invariants import InvariantError
+from streams.core.limits import ERROR_CHARS_MAX
+from streams.core.retry import backoff_ms
+from streams.core.transaction import Transaction
+
+REAPED = "reaped"
+ATTEMPTS_SPENT = "attempts"
+NOT_RETRYABLE = "not_retryable"
+
+
+def content_of(tx: Transaction, execution: Execution) -> tuple[Content, Policies]:
+    """Payload and policies as fired: the execution's own, else its job's."""
+    kept = tx.state.kept_content(execution)
+    if kept is not None:
+        return kept.content, kept.policies
+    job = tx.state.job(execution.tenant, execution.job_id)
+    if job is None:
+        raise InvariantError(f"{execution.execution_id} has neither a job nor a payload of its own")
+    return job.content, job.policies
+
+
+def end(tx: Transaction, event: type[ExecutionEvent], execution: Execution, **changes: Any) -> Execution:
+    """The execution is final: its lease record goes, and the next in line of its job may run."""
+    ended = tx.emit_execution(event, replace(execution, finished_ms=tx.now_ms, **changes))
+    tx.forget(ids.lease_key(execution.tenant, execution.execution_id))
+    job = tx.state.job(execution.tenant, execution.job_id)
+    if job is not None:
+        follow_up(tx, job, tx.state.cursor(job))
+    return ended
+
+
+def fail_attempt(
+    tx: Transaction,
+    execution: Execution,
+    error: str,
+    lease_end: LeaseEnd,
+    *,
+    retryable: bool = True,
+    retry_after_ms: int | None = None,
+) -> Execution:
+    """The attempt failed: another one after a backoff, or the dead letters."""
+    _, policies = content_of(tx, execution)
+    cut = error[:ERROR_CHARS_MAX]
+    if not retryable or execution.attempt >= policies.retry.max_attempts:
+        reason = ATTEMPTS_SPENT if retryable else NOT_RETRYABLE
+        return dead_letter(tx, execution, cut, reason, lease_end)
+    if retry_after_ms is None:
+        retry_after_ms = backoff_ms(policies.retry, execution.attempt, tx.chance())
+    return tx.emit_execution(
+        AttemptFailed,
+        replace(
+            execution,
+            status=ExecutionStatus.SCHEDULED,
+            waiting_for=WaitingFor.NOTHING,
+            due_ms=tx.now_ms + retry_after_ms,
+            attempt=execution.attempt + 1,
+            delivery_count=0,
+            lease_end=lease_end,
+            error=cut,
+        ),
+    )
+
+
+def dead_letter(
+    tx: Transaction, execution: Execution, error: str, reason: str, lease_end: LeaseEnd
+) -> Execution:
+    """Given up, with payload and reason; the payload is kept even if the job goes."""
+    content, policies = content_of(tx, execution)
+    if tx.state.kept_content(execution) is None:
+        kept = KeptContent(
+            tenant=execution.tenant,
+            execution_id=execution.execution_id,
+            content=content,
+            policies=policies,
+        )
+        tx.emit(ContentKept, kept=kept)
+    ended = end(
+        tx,
+        ExecutionDeadLettered,
+        execution,
+        status=ExecutionStatus.FAILED,
+        error=error,
+        reason=reason,
+        lease_end=lease_end,
+    )
+    tx.effects.append(Bury(DeadLetter(at_ms=tx.now_ms, execution=ended, content=content)))
+    kind = REAPED if reason == REAPED else "dead_letter"
+    tx.effects.append(Alert(kind, execution.tenant, f"{execution.execution_id} is given up: {reason}"))
+    return ended

@@ -1,0 +1,145 @@
+"""What a worker may do with an execution it holds: beat, complete, fail, hand back.
+
+Only the holder acts: the execution is RUNNING and worker and epoch are those of the last grant, judged in
+log order: a word that comes late, but before the expiry was decided, still counts. Otherwise the answer says
+how this lease ended (semantics §4).
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from schemas.commands import Beat, Completion, Failure, Handback, LeaseRef
+from schemas.entities import Execution, ExecutionStatus, Lease, LeaseEnd, WaitingFor
+from schemas.events import (
+    ExecutionCancelled,
+    ExecutionCompleted,
+    ExecutionReleased,
+    LeaseExtended,
+)
+from schemas.replies import ItemResult
+from streams.core.handlers.ending import end, fail_attempt
+from streams.core.refusals import (
+    ALREADY_FINISHED,
+    CANCELLED,
+    LEASE_LOST,
+    TIMED_OUT,
+    Refusal,
+    invalid,
+    not_found,
+)
+from streams.core.transaction import Transaction
+from streams.core.validation import check_item
+
+_ENDED = {
+    LeaseEnd.COMPLETED: ALREADY_FINISHED,
+    LeaseEnd.FAILED: ALREADY_FINISHED,
+    LeaseEnd.CANCELLED: CANCELLED,
+    LeaseEnd.TIMEOUT: TIMED_OUT,
+}
+_ACCEPTED = {
+    Completion: LeaseEnd.COMPLETED,
+    Failure: LeaseEnd.FAILED,
+    Handback: LeaseEnd.RELEASED,
+}
+
+
+def report(tx: Transaction, tenant: str, item: LeaseRef) -> ItemResult:
+    """Decides one item of a work command."""
+    result = _report(tx, tenant, item)
+    if isinstance(result, Refusal):
+        return ItemResult(status=result.status, code=result.code, detail=result.detail)
+    return result
+
+
+def _report(tx: Transaction, tenant: str, item: LeaseRef) -> ItemResult | Refusal:
+    problems = check_item(item)
+    if problems:
+        return invalid(*problems)
+    execution = tx.state.execution(tenant, item.execution_id)
+    if execution is None:
+        return not_found("execution")
+    if execution.worker_id != item.worker_id or execution.lease_epoch != item.lease_epoch:
+        return LEASE_LOST
+    if execution.status is not ExecutionStatus.RUNNING:
+        if execution.lease_end is _ACCEPTED.get(type(item)):
+            return ItemResult(status=200)
+        return _ENDED.get(execution.lease_end, LEASE_LOST)
+    if execution.cancel_requested_ms:
+        return _told(tx, execution, item)
+    return _accept(tx, execution, item)
+
+
+def _told(tx: Transaction, execution: Execution, item: LeaseRef) -> Refusal:
+    """The worker's next call after a cancel: it learns of it, and the execution ends."""
+    reported = {Completion: "COMPLETED", Failure: "FAILED"}.get(type(item), "")
+    end(
+        tx,
+        ExecutionCancelled,
+        execution,
+        status=ExecutionStatus.CANCELLED,
+        lease_end=LeaseEnd.CANCELLED,
+        reported=reported,
+        result=item.result if isinstance(item, Completion) else b"",
+        error=item.error if isinstance(item, Failure) else execution.error,
+    )
+    return CANCELLED
+
+
+def _accept(tx: Transaction, execution: Execution, item: LeaseRef) -> ItemResult:
+    match item:
+        case Beat():
+            return ItemResult(status=200, extend_until_ms=_extend(tx, execution, item))
+        case Completion():
+            end(
+                tx,
+                ExecutionCompleted,
+                execution,
+                status=ExecutionStatus.COMPLETED,
+                lease_end=LeaseEnd.COMPLETED,
+                result=item.result,
+            )
+        case Failure():
+            after_ms = None if item.retry_after_sec < 0 else item.retry_after_sec * 1000
+            fail_attempt(
+                tx,
+                execution,
+                item.error,
+                LeaseEnd.FAILED,
+                retryable=item.retryable,
+                retry_after_ms=after_ms,
+            )
+        case Handback():
+            _hand_back(tx, execution, item)
+    return ItemResult(status=200)
+
+
+def _extend(tx: Transaction, execution: Execution, beat: Beat) -> int:
+    """The lease ends a lease's length from now, never past the attempt's deadline."""
+    old = tx.state.lease(execution)
+    until_ms = min(tx.now_ms + execution.lease_sec * 1000, execution.deadline_ms)
+    lease = Lease(
+        tenant=execution.tenant,
+        execution_id=execution.execution_id,
+        lease_epoch=execution.lease_epoch,
+        until_ms=max(until_ms, tx.state.lease_until_ms(execution)),
+        progress=old.progress if beat.progress is None and old is not None else beat.progress or b"",
+    )
+    tx.emit(LeaseExtended, lease=lease)
+    return lease.until_ms
+
+
+def _hand_back(tx: Transaction, execution: Execution, item: Handback) -> None:
+    """Neither attempt nor delivery is spent."""
+    later = item.delay_sec > 0
+    released = replace(
+        execution,
+        status=ExecutionStatus.SCHEDULED if later else ExecutionStatus.PENDING,
+        waiting_for=WaitingFor.NOTHING if later else WaitingFor.WORKER,
+        due_ms=tx.now_ms + item.delay_sec * 1000 if later else execution.due_ms,
+        delivery_count=execution.delivery_count - 1,
+        lease_end=LeaseEnd.RELEASED,
+    )
+    tx.emit_execution(ExecutionReleased, released)
+    if not later:
+        tx.want_work(released)

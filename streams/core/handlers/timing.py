@@ -1,0 +1,136 @@
+"""Time moved: what becomes of an entity whose timer is due. The entity says what is due; the entry is a hint."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from schemas import ids
+from schemas.entities import (
+    Execution,
+    ExecutionStatus,
+    Job,
+    JobStatus,
+    LeaseEnd,
+    WaitingFor,
+)
+from schemas.events import ExecutionCancelled, JobPaused, LeaseExpired
+from streams.core.effects import Alert
+from streams.core.handlers.cancelling import cancel_open
+from streams.core.handlers.ending import REAPED, content_of, dead_letter, end, fail_attempt
+from streams.core.handlers.scheduling import make_ready, settle
+from streams.core.lifecycle import FINAL, JOB_FINAL
+from streams.core.limits import FORGET_AFTER_MS
+from streams.core.retry import redelivery_wait_ms
+from streams.core.state import due_of_execution
+from streams.core.transaction import Transaction
+
+
+def visit(tx: Transaction, key: str, settled_ms: int) -> None:
+    """Looks at the job or execution under a log key. Lease ends are decided up to `settled_ms` only."""
+    kind, _, rest = key.partition(":")
+    tenant, _, name = rest.partition("/")
+    if kind == "job":
+        job = tx.state.job(tenant, name)
+        if job is not None:
+            _visit_job(tx, job)
+        return
+    execution = tx.state.execution(tenant, name)
+    if execution is None:
+        return
+    if execution.status is ExecutionStatus.RUNNING:
+        _visit_lease(tx, execution, settled_ms)
+    elif (due_ms := due_of_execution(execution)) is not None and due_ms <= tx.now_ms:
+        if execution.status in FINAL:
+            _forget_execution(tx, execution)
+        else:
+            make_ready(tx, execution)
+
+
+def pause_after_error(tx: Transaction, key: str, error: str) -> None:
+    """A time-driven decision raised: its job is paused, the partition goes on. It can still be cancelled."""
+    kind, _, rest = key.partition(":")
+    tenant, _, name = rest.partition("/")
+    job_id = name if kind == "job" else ids.job_id_of(name) or name
+    tx.effects.append(Alert("internal_error", tenant, f"job {job_id} is paused: {error}"))
+    job = tx.state.job(tenant, job_id)
+    if job is None:
+        return
+    cursor = tx.state.cursor(job)
+    if cursor.status is JobStatus.ACTIVE:
+        paused = replace(
+            cursor,
+            status=JobStatus.PAUSED,
+            skips=(),
+            paused_ms=tx.now_ms,
+            paused_by="system",
+            paused_reason="internal_error",
+        )
+        tx.emit_cursor(JobPaused, cursor, paused)
+
+
+def _visit_job(tx: Transaction, job: Job) -> None:
+    cursor = tx.state.cursor(job)
+    if cursor.status is JobStatus.ACTIVE:
+        settle(tx, job)
+    elif cursor.status in JOB_FINAL:
+        if cursor.status is JobStatus.CANCELLED and _has_uncancelled(tx, job):
+            cancel_open(tx, job)
+        _forget_job(tx, job)
+
+
+def _has_uncancelled(tx: Transaction, job: Job) -> bool:
+    some = tx.state.open_executions(job.tenant, job.job_id, 1_000)
+    return any(not execution.cancel_requested_ms for execution in some)
+
+
+def _forget_job(tx: Transaction, job: Job) -> None:
+    """A finished job goes a day after its last execution; that one's own end tries again."""
+    cursor = tx.state.cursor(job)
+    old_enough = tx.now_ms >= cursor.finished_ms + FORGET_AFTER_MS
+    if old_enough and not tx.state.has_open(job.tenant, job.job_id):
+        tx.forget(ids.cursor_key(job.tenant, job.job_id))
+        tx.forget(ids.job_key(job.tenant, job.job_id))
+
+
+def _forget_execution(tx: Transaction, execution: Execution) -> None:
+    tx.forget(ids.content_key(execution.tenant, execution.execution_id))
+    tx.forget(ids.execution_key(execution.tenant, execution.execution_id))
+    job = tx.state.job(execution.tenant, execution.job_id)
+    if job is not None and tx.state.cursor(job).status in JOB_FINAL:
+        _forget_job(tx, job)
+
+
+def _visit_lease(tx: Transaction, execution: Execution, settled_ms: int) -> None:
+    """A lease ended without a word: cancelled, timed out, given up, or delivered again."""
+    until_ms = tx.state.lease_until_ms(execution)
+    if until_ms > settled_ms:
+        return  # a heartbeat moved it, and filed its own entry
+    if execution.cancel_requested_ms:
+        end(
+            tx,
+            ExecutionCancelled,
+            execution,
+            status=ExecutionStatus.CANCELLED,
+            lease_end=LeaseEnd.CANCELLED,
+        )
+    elif until_ms >= execution.deadline_ms:
+        fail_attempt(tx, execution, "TIMEOUT", LeaseEnd.TIMEOUT)
+    elif execution.delivery_count >= content_of(tx, execution)[1].max_deliveries:
+        error = f"the lease expired {execution.delivery_count} times without a word from a worker"
+        dead_letter(tx, execution, error, REAPED, LeaseEnd.EXPIRED)
+    else:
+        _redeliver(tx, execution)
+
+
+def _redeliver(tx: Transaction, execution: Execution) -> None:
+    wait_ms = redelivery_wait_ms(execution.delivery_count)
+    expired = replace(
+        execution,
+        status=ExecutionStatus.PENDING,
+        waiting_for=WaitingFor.REDELIVERY if wait_ms else WaitingFor.WORKER,
+        due_ms=tx.now_ms + wait_ms if wait_ms else execution.due_ms,
+        lease_end=LeaseEnd.EXPIRED,
+    )
+    tx.emit_execution(LeaseExpired, expired)
+    if not wait_ms:
+        tx.want_work(expired)

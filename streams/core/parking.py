@@ -1,0 +1,155 @@
+"""Work requests that wait: interest and credit of asker sessions, per pool. Soft state, never logged.
+
+A request is absolute and the newest replaces, so neither loss nor repeat makes credit drift. `grants_seen`
+tells which grants the asker knew when it wrote the request; the others are taken off the new credit.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from schemas.commands import RequestWork, Slot
+from streams.core.limits import GRANTS_REMEMBERED_MAX, INTEREST_MS
+
+
+@dataclass(slots=True)
+class Credit:
+    """Free places of one worker, and the claim that waits for them."""
+
+    worker_id: str
+    claim_id: str
+    places: int
+    lease_sec: int
+
+
+@dataclass(slots=True)
+class Asker:
+    """One session's request for one pool. `number`: grants so far to it, going on where it says it was."""
+
+    session: str
+    reply_partition: int
+    seq: int = -1
+    number: int = 0
+    interest_until_ms: int = 0
+    park_until_ms: int = 0
+    hinted: bool = False
+    credits: deque[Credit] = field(default_factory=deque)
+    unseen: deque[tuple[int, str]] = field(default_factory=deque)
+    """(number, worker) of the newest grants that it may not have seen."""
+
+    def has_credit(self, now_ms: int) -> bool:
+        return bool(self.credits) and self.park_until_ms > now_ms
+
+
+class Parking:
+    """Parked requests of one partition: pool (`<tenant>/<pool>`) to sessions, asked in turn."""
+
+    def __init__(self) -> None:
+        self._pools: dict[str, deque[Asker]] = {}
+        self._steps: dict[str, int] = {}
+        self._spent: list[tuple[Asker, Credit]] = []
+
+    def request(
+        self, pool_key: str, command: RequestWork, now_ms: int, sent_ms: int, held: set[str]
+    ) -> Asker | None:
+        """Takes the newest request of a session; None if it is older than one known. `held`: claims that
+        still hold executions and are given those instead of new ones."""
+        asker = self._asker(pool_key, command)
+        if command.seq <= asker.seq:
+            return None
+        asker.seq = command.seq
+        asker.reply_partition = command.reply_partition
+        asker.number = max(asker.number, command.grants_seen)
+        asker.interest_until_ms = now_ms + INTEREST_MS
+        asker.park_until_ms = sent_ms + command.park_sec * 1000
+        asker.hinted = False
+        while asker.unseen and asker.unseen[0][0] <= command.grants_seen:
+            asker.unseen.popleft()
+        asker.credits = _credits(command.slots, asker, held)
+        return asker
+
+    def _asker(self, pool_key: str, command: RequestWork) -> Asker:
+        askers = self._pools.setdefault(pool_key, deque())
+        for asker in askers:
+            if asker.session == command.session:
+                return asker
+        asker = Asker(command.session, command.reply_partition)
+        askers.append(asker)
+        return asker
+
+    def next_with_credit(self, pool_key: str, now_ms: int) -> Asker | None:
+        """The next session that can take an execution."""
+        askers = self._pools.get(pool_key)
+        for _ in range(len(askers) if askers else 0):
+            if askers is not None and askers[0].has_credit(now_ms):
+                return askers[0]
+            if askers is not None:
+                askers.rotate(-1)
+        return None
+
+    def spend(self, pool_key: str, asker: Asker) -> Credit:
+        """One place of the session's next worker is used; sessions, and workers of a session, take turns."""
+        credit = asker.credits[0]
+        asker.number += 1
+        asker.unseen.append((asker.number, credit.worker_id))
+        if len(asker.unseen) > GRANTS_REMEMBERED_MAX:
+            asker.unseen.popleft()
+        credit.places -= 1
+        if credit.places:
+            asker.credits.rotate(-1)
+        else:
+            asker.credits.popleft()
+        self._pools[pool_key].rotate(-1)
+        self._spent.append((asker, credit))
+        return credit
+
+    def settled(self) -> None:
+        """The grants of the transaction are committed."""
+        self._spent.clear()
+
+    def undo(self) -> None:
+        """The transaction was aborted: its grants never were."""
+        for asker, credit in reversed(self._spent):
+            asker.number -= 1
+            asker.unseen.pop()
+            if not credit.places:
+                asker.credits.append(credit)
+            credit.places += 1
+        self._spent.clear()
+
+    def step(self, pool_key: str) -> int:
+        """Counts the grants of a pool: where it is in the turn of priorities."""
+        step = self._steps.get(pool_key, 0)
+        self._steps[pool_key] = step + 1
+        return step
+
+    def to_hint(self, pool_key: str, now_ms: int) -> list[Asker]:
+        """Interested sessions that were not told since their last request that there is work."""
+        askers = self._pools.get(pool_key, ())
+        return [a for a in askers if not a.hinted and a.interest_until_ms > now_ms]
+
+    def drop_stale(self, now_ms: int) -> None:
+        """Forgets sessions that are gone."""
+        for pool_key, askers in list(self._pools.items()):
+            living = deque(a for a in askers if max(a.interest_until_ms, a.park_until_ms) > now_ms)
+            if living:
+                self._pools[pool_key] = living
+            else:
+                del self._pools[pool_key]
+                self._steps.pop(pool_key, None)
+
+
+def _credits(slots: tuple[Slot, ...], asker: Asker, held: set[str]) -> deque[Credit]:
+    in_flight: dict[str, int] = {}
+    for _, worker_id in asker.unseen:
+        in_flight[worker_id] = in_flight.get(worker_id, 0) + 1
+    credits: deque[Credit] = deque()
+    for slot in slots:
+        taken = min(slot.credit, in_flight.get(slot.worker_id, 0))
+        if taken:
+            in_flight[slot.worker_id] -= taken
+        places = slot.credit - taken
+        if places and slot.claim_id not in held:
+            credits.append(Credit(slot.worker_id, slot.claim_id, places, slot.lease_sec))
+    return credits

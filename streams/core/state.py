@@ -1,0 +1,315 @@
+"""State of one partition: typed entities over the store, and `evolve`, the only writer of both.
+
+`evolve` is the same live and in replay: it replaces an entity by the one that an event carries and moves the
+index entries that follow from it. Every index is a function of the entities alone, so the newest event of
+each key is enough, in log order or after compaction. The bytes of the event are the stored value.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from schemas import ids
+from schemas.entities import (
+    Cursor,
+    Entity,
+    Execution,
+    ExecutionStatus,
+    Job,
+    JobStatus,
+    KeptContent,
+    Lease,
+    PartitionMeta,
+    Record,
+    ScheduleKind,
+    WaitingFor,
+)
+from schemas.events import EngineEvent, Event, entity_of
+from streams.core import keys
+from streams.core.invariants import invariant
+from streams.core.lifecycle import FINAL, JOB_FINAL
+from streams.core.limits import DEAD_LETTER_FORGET_AFTER_MS, FORGET_AFTER_MS
+from streams.core.timebuckets import TimeBuckets
+from streams.store.overlay import Overlay
+
+CACHED_MAX = 50_000
+"""Decoded entities kept in memory; decoding costs some 15 µs, and a herd touches each three times."""
+
+
+class Codec(Protocol):
+    """What the core needs of `schemas.codec`."""
+
+    def encode(self, record: Record, /) -> bytes: ...
+
+    def decode(self, data: bytes, /) -> Record: ...
+
+
+class State:
+    """Reads by type; writes by `evolve` and `forget` only."""
+
+    def __init__(self, kv: Overlay, codec: Codec) -> None:
+        self.kv = kv
+        self.timers = TimeBuckets(kv, b"g")
+        self.leases = TimeBuckets(kv, b"l")
+        self._codec = codec
+        self._cache: dict[str, tuple[bytes, Entity]] = {}
+
+    # -- reading
+
+    def _get(self, key: str) -> Entity | None:
+        value = self.kv.get(keys.entity(key))
+        if value is None:
+            return None
+        cached = self._cache.get(key)
+        if cached is not None and cached[0] == value:
+            return cached[1]
+        return self._remember(key, value, self.decode(value))
+
+    def decode(self, value: bytes) -> Entity:
+        """The entity in an event's bytes. Raises what the codec raises."""
+        event = self._codec.decode(value)
+        invariant(isinstance(event, Event), f"a {type(event).__name__} is no event")
+        return entity_of(event)  # type: ignore[arg-type]
+
+    def _remember(self, key: str, value: bytes, entity: Entity) -> Entity:
+        if len(self._cache) >= CACHED_MAX:
+            del self._cache[next(iter(self._cache))]
+        self._cache[key] = (value, entity)
+        return entity
+
+    def knows(self, key: str) -> bool:
+        """Whether an entity stands under a log key."""
+        return self.kv.get(keys.entity(key)) is not None
+
+    def job(self, tenant: str, job_id: str) -> Job | None:
+        found = self._get(ids.job_key(tenant, job_id))
+        return found if isinstance(found, Job) else None
+
+    def meta(self) -> PartitionMeta | None:
+        """What the partition was made with."""
+        found = self._get(ids.META_KEY)
+        return found if isinstance(found, PartitionMeta) else None
+
+    def execution(self, tenant: str, execution_id: str) -> Execution | None:
+        found = self._get(ids.execution_key(tenant, execution_id))
+        return found if isinstance(found, Execution) else None
+
+    def lease(self, execution: Execution) -> Lease | None:
+        """The newest heartbeat's record, of any epoch."""
+        found = self._get(ids.lease_key(execution.tenant, execution.execution_id))
+        return found if isinstance(found, Lease) else None
+
+    def kept_content(self, execution: Execution) -> KeptContent | None:
+        found = self._get(ids.content_key(execution.tenant, execution.execution_id))
+        return found if isinstance(found, KeptContent) else None
+
+    def cursor(self, job: Job) -> Cursor:
+        """Where the job stands. One without a stored cursor stands at its beginning; a one-off stands behind
+        it once its execution exists."""
+        found = self._get(ids.cursor_key(job.tenant, job.job_id))
+        if isinstance(found, Cursor) and found.incarnation == job.incarnation:
+            return found
+        fired = job.schedule.kind is ScheduleKind.ONCE and self.execution(job.tenant, first_execution_id(job))
+        return Cursor(
+            tenant=job.tenant,
+            job_id=job.job_id,
+            incarnation=job.incarnation,
+            status=JobStatus.ACTIVE,
+            next_ms=0 if fired else job.first_next_ms,
+            next_local=job.first_next_local,
+        )
+
+    def lease_until_ms(self, execution: Execution) -> int:
+        """End of the current lease: by the grant or the newest heartbeat of its epoch."""
+        lease = self.lease(execution)
+        if lease is None or lease.lease_epoch != execution.lease_epoch:
+            return execution.lease_until_ms
+        return lease.until_ms
+
+    def open_executions(self, tenant: str, job_id: str, limit: int) -> list[Execution]:
+        """Executions of a job that are not final, at most `limit`."""
+        prefix = keys.open_prefix(f"{tenant}/{job_id}")
+        found: list[Execution] = []
+        for key, _ in self.kv.scan(prefix, keys.after(prefix)):
+            if len(found) == limit:
+                break
+            execution = self.execution(tenant, key[len(prefix) :].decode())
+            if execution is not None:
+                found.append(execution)
+        return found
+
+    def has_open(self, tenant: str, job_id: str) -> bool:
+        prefix = keys.open_prefix(f"{tenant}/{job_id}")
+        return next(iter(self.kv.scan(prefix, keys.after(prefix))), None) is not None
+
+    def blocked(self, tenant: str, job_id: str, limit: int) -> list[str]:
+        """Ids of executions that wait for an earlier one of the job, by scheduled time."""
+        prefix = keys.blocked_prefix(f"{tenant}/{job_id}")
+        found: list[str] = []
+        for key, _ in self.kv.scan(prefix, keys.after(prefix)):
+            if len(found) == limit:
+                break
+            found.append(keys.queued_id(key, prefix))
+        return found
+
+    def runnable(self, pool_key: str, priority: str, limit: int) -> list[str]:
+        """Ids of pending executions of a pool and priority, by due time."""
+        prefix = keys.queue_prefix(pool_key, priority)
+        found: list[str] = []
+        for key, _ in self.kv.scan(prefix, keys.after(prefix)):
+            if len(found) == limit:
+                break
+            found.append(keys.queued_id(key, prefix))
+        return found
+
+    def held_by_claim(self, tenant: str, worker_id: str, claim_id: str) -> list[Execution]:
+        """Running executions that a claim got and still holds."""
+        prefix = keys.claim_prefix(tenant, worker_id, claim_id)
+        found = [
+            self.execution(tenant, key[len(prefix) :].decode())
+            for key, _ in self.kv.scan(prefix, keys.after(prefix))
+        ]
+        return [execution for execution in found if execution is not None]
+
+    def backlog(self, pool_key: str) -> int:
+        """How many executions of the pool could be granted."""
+        return _number(self.kv.get(keys.backlog(pool_key)))
+
+    def last_token(self) -> int:
+        """The highest fencing token granted by this partition."""
+        return _number(self.kv.get(keys.LAST_TOKEN))
+
+    # -- writing
+
+    def evolve(self, event: EngineEvent) -> tuple[str, bytes]:
+        """Live: encodes the event once, for the log and the store."""
+        entity = entity_of(event)
+        key, value = ids.key_of(entity), self._codec.encode(event)
+        self._replace(key, value, entity)
+        return key, value
+
+    def apply(self, key: str, value: bytes | None) -> None:
+        """Replay: the same change from the log's record. None is a tombstone."""
+        if value is None:
+            self.forget(key)
+            return
+        entity = self.decode(value)
+        invariant(ids.key_of(entity) == key, f"the record under {key!r} holds {ids.key_of(entity)!r}")
+        self._replace(key, value, entity)
+
+    def forget(self, key: str) -> None:
+        """Removes an entity and its index entries."""
+        old = self._get(key)
+        if old is None:
+            return
+        self._cache.pop(key, None)
+        self.kv.put(keys.entity(key), None)
+        if isinstance(old, Execution):
+            self._index(old, None)
+
+    def _replace(self, key: str, value: bytes, entity: Entity) -> None:
+        old = self._get(key)
+        self.kv.put(keys.entity(key), value)
+        self._remember(key, value, entity)
+        if isinstance(entity, Execution):
+            self._index(old if isinstance(old, Execution) else None, entity)
+            if entity.fencing_token > self.last_token():
+                self.kv.put(keys.LAST_TOKEN, entity.fencing_token.to_bytes(8, "big"))
+        self._file_timer(key, entity, old)
+
+    def _index(self, old: Execution | None, new: Execution | None) -> None:
+        before = _index_keys(old) if old is not None else ()
+        now = _index_keys(new) if new is not None else ()
+        for key in before:
+            if key not in now:
+                self.kv.put(key, None)
+                if key[0] == _QUEUE and old is not None:
+                    self._count(old, -1)
+        for key in now:
+            if key not in before:
+                self.kv.put(key, b"")
+                if key[0] == _QUEUE and new is not None:
+                    self._count(new, 1)
+
+    def _count(self, execution: Execution, change: int) -> None:
+        key = keys.backlog(f"{execution.tenant}/{execution.pool}")
+        count = _number(self.kv.get(key)) + change
+        invariant(count >= 0, f"the backlog of pool {execution.pool} is negative")
+        self.kv.put(key, count.to_bytes(8, "big") if count else None)
+
+    def _file_timer(self, key: str, entity: Entity, old: Entity | None) -> None:
+        match entity:
+            case Execution():
+                due = due_of_execution(entity)
+                if due is not None and (not isinstance(old, Execution) or due_of_execution(old) != due):
+                    stream = self.leases if entity.status is ExecutionStatus.RUNNING else self.timers
+                    stream.add(due, entity.tenant, key)
+            case Lease():
+                execution_key = ids.execution_key(entity.tenant, entity.execution_id)
+                self.leases.add(entity.until_ms, entity.tenant, execution_key)
+            case Job():
+                self.timers.add(first_due_ms(entity), entity.tenant, key)
+            case Cursor():
+                due = due_of_cursor(entity)
+                if due is not None and (not isinstance(old, Cursor) or due_of_cursor(old) != due):
+                    self.timers.add(due, entity.tenant, ids.job_key(entity.tenant, entity.job_id))
+
+
+def first_execution_id(job: Job) -> str:
+    """The id of a one-off's only scheduled execution."""
+    return ids.scheduled_execution_id(job.job_id, job.incarnation, job.first_next_ms)
+
+
+def first_due_ms(job: Job) -> int:
+    """When a job's first occurrence is due: a one-off in the past counts from its registration."""
+    return max(job.first_next_ms, job.created_ms)
+
+
+def due_of_cursor(cursor: Cursor) -> int | None:
+    """When the job must be looked at next."""
+    if cursor.status in JOB_FINAL:
+        return cursor.finished_ms + FORGET_AFTER_MS
+    if cursor.status is JobStatus.ACTIVE and cursor.next_ms:
+        return cursor.next_ms
+    return None
+
+
+def due_of_execution(execution: Execution) -> int | None:
+    """When the execution must be looked at next, its newest heartbeat left aside."""
+    if execution.status is ExecutionStatus.RUNNING:
+        return execution.lease_until_ms
+    if execution.status in FINAL:
+        dead = execution.status is ExecutionStatus.FAILED
+        return execution.finished_ms + (DEAD_LETTER_FORGET_AFTER_MS if dead else FORGET_AFTER_MS)
+    if execution.status is ExecutionStatus.SCHEDULED or execution.waiting_for is WaitingFor.REDELIVERY:
+        return execution.due_ms
+    return None
+
+
+_QUEUE = ord("q")
+
+
+def _index_keys(execution: Execution) -> tuple[bytes, ...]:
+    """The index entries that follow from an execution."""
+    if execution.status in FINAL:
+        return ()
+    job_key = f"{execution.tenant}/{execution.job_id}"
+    is_open = keys.open_execution(job_key, execution.execution_id)
+    if execution.status is ExecutionStatus.RUNNING:
+        if not execution.claim_id:
+            return (is_open,)
+        claim = keys.claim(execution.tenant, execution.worker_id, execution.claim_id, execution.execution_id)
+        return (is_open, claim)
+    if execution.waiting_for is WaitingFor.WORKER:
+        pool_key = f"{execution.tenant}/{execution.pool}"
+        return (
+            is_open,
+            keys.queue(pool_key, execution.priority, execution.due_ms, execution.execution_id),
+        )
+    if execution.waiting_for is WaitingFor.OVERLAP:
+        return (is_open, keys.blocked(job_key, execution.scheduled_ms, execution.execution_id))
+    return (is_open,)
+
+
+def _number(stored: bytes | None) -> int:
+    return int.from_bytes(stored, "big") if stored else 0

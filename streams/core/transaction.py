@@ -1,0 +1,136 @@
+"""What a handler works with: the state, now, chance, and a place for events and effects.
+
+`emit` applies an event at once, so that what is decided next sees it. Nothing leaves the partition before
+the runtime has committed; a handler that raises is undone to the savepoint before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from schemas.entities import Cursor, Execution
+from schemas.events import (
+    ContentKept,
+    CursorEvent,
+    EngineEvent,
+    ExecutionEvent,
+    JobRegistered,
+    LeaseExtended,
+    PartitionOpened,
+)
+from streams.core.effects import Effect
+from streams.core.invariants import invariant
+from streams.core.lifecycle import EXECUTION, JOB
+from streams.core.state import State
+
+TOMBSTONE = "Forgotten"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a command came from. `timestamp_ms` is the broker's."""
+
+    topic: str
+    offset: int
+    timestamp_ms: int
+
+
+class Logged(NamedTuple):
+    """One record for the events topic; a tombstone has no value."""
+
+    key: str
+    value: bytes | None
+    type: str
+
+
+class Savepoint(NamedTuple):
+    kv: int
+    timers: int
+    leases: int
+    events: int
+    effects: int
+    touched: int
+
+
+@dataclass(slots=True)
+class Transaction:
+    """One transaction of one partition; `actor` and `cause` are set for each command in turn."""
+
+    state: State
+    now_ms: int
+    chance: Callable[[], float]
+    actor: str = "system"
+    cause: str = "time"
+    events: list[Logged] = field(default_factory=list)
+    effects: list[Effect] = field(default_factory=list)
+    pools: list[str] = field(default_factory=list)
+    """Pools (`<tenant>/<pool>`) that got runnable executions or credit and want matching."""
+
+    def emit_execution(self, event: type[ExecutionEvent], execution: Execution) -> Execution:
+        """The execution changed; checks the transition."""
+        old = self.state.execution(execution.tenant, execution.execution_id)
+        before = old.status if old is not None else None
+        invariant(
+            execution.status in EXECUTION[before],
+            f"{execution.execution_id}: {before} to {execution.status} is no transition",
+        )
+        invariant(
+            old is None or execution.lease_epoch >= old.lease_epoch,
+            f"{execution.execution_id}: the lease epoch fell",
+        )
+        self._log(event(execution=execution, **self._meta()))
+        return execution
+
+    def emit_cursor(self, event: type[CursorEvent], old: Cursor, cursor: Cursor) -> Cursor:
+        """The job's progress or status changed; checks the transition."""
+        invariant(
+            cursor.status in JOB[old.status],
+            f"{cursor.job_id}: {old.status} to {cursor.status} is no transition",
+        )
+        self._log(event(cursor=cursor, **self._meta()))
+        return cursor
+
+    def emit(
+        self, event: type[JobRegistered | LeaseExtended | ContentKept | PartitionOpened], **what: Any
+    ) -> None:
+        """Any other event."""
+        self._log(event(**what, **self._meta()))
+
+    def forget(self, key: str) -> None:
+        """A tombstone, if there is anything to forget."""
+        if self.state.knows(key):
+            self.state.forget(key)
+            self.events.append(Logged(key, None, TOMBSTONE))
+
+    def want_work(self, execution: Execution) -> None:
+        """The execution became runnable: its pool is matched at the end of the batch."""
+        self.pools.append(f"{execution.tenant}/{execution.pool}")
+
+    def savepoint(self) -> Savepoint:
+        s = self.state
+        return Savepoint(
+            s.kv.savepoint(),
+            s.timers.savepoint(),
+            s.leases.savepoint(),
+            len(self.events),
+            len(self.effects),
+            len(self.pools),
+        )
+
+    def rollback(self, to: Savepoint) -> None:
+        """As if nothing had been decided since the savepoint."""
+        self.state.kv.rollback(to.kv)
+        self.state.timers.rollback(to.timers)
+        self.state.leases.rollback(to.leases)
+        del self.events[to.events :]
+        del self.effects[to.effects :]
+        del self.pools[to.touched :]
+
+    def _meta(self) -> dict[str, Any]:
+        return {"at_ms": self.now_ms, "actor": self.actor, "cause": self.cause}
+
+    def _log(self, event: EngineEvent | ExecutionEvent | CursorEvent) -> None:
+        key, value = self.state.evolve(event)  # type: ignore[arg-type]
+        self.events.append(Logged(key, value, type(event).__name__))

@@ -1,0 +1,153 @@
+"""Owns what happened, event by event: one row each, and what each changed.
+
+A row holds the event as it was logged (without payload: an event of a definition may carry 256 KiB). Since an
+event carries the whole entity, what changed is the difference to the row before; it is worked out when asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import msgspec
+from msgspec.structs import replace
+from sqlalchemy import Connection, Select, select
+
+from projections import paging
+from projections.paging import FIRST_PAGE, SortKey
+from projections.rows import AnyRow
+from projections.store import Row, Writer
+from projections.tables import history
+from projections.views import EventView, Page, PageRequest
+from schemas import codec
+from schemas.entities import Cursor, Entity, Execution, Job, KeptContent, Lease
+from schemas.events import ContentKept, EngineEvent, JobEvent, entity_of
+
+JOB = "job"
+EXECUTION = "execution"
+
+
+class HistoryRows:
+    """Events of one batch."""
+
+    def __init__(self) -> None:
+        self._rows: list[Row] = []
+
+    def fold(self, event: EngineEvent, partition: int, offset: int, value: bytes) -> None:
+        """Keeps an event of a job or an execution; a partition's own are of no one's interest."""
+        entity = entity_of(event)
+        match entity:
+            case Execution() | Lease() | KeptContent():
+                scope, subject = EXECUTION, entity.execution_id
+            case Job() | Cursor():
+                scope, subject = JOB, entity.job_id
+            case _:
+                return
+        self._rows.append(
+            {
+                "tenant": entity.tenant,
+                "scope": scope,
+                "subject": subject,
+                "log_offset": offset,
+                "partition": partition,
+                "entity": type(entity).__name__,
+                "at_ms": event.at_ms,
+                "value": _without_payload(event, value),
+            }
+        )
+
+    def write(self, writer: Writer) -> None:
+        """Appends the batch's events."""
+        writer.insert(history, self._rows)
+
+
+def execution_events(
+    connection: Connection, tenant: str, execution_id: str, page: PageRequest = FIRST_PAGE
+) -> Page[EventView]:
+    """What happened to an execution, its lease and its payload, newest first by log position."""
+    return _events(connection, tenant, EXECUTION, execution_id, page)
+
+
+def job_events(
+    connection: Connection, tenant: str, job_id: str, page: PageRequest = FIRST_PAGE
+) -> Page[EventView]:
+    """What happened to a job's definition and cursor (not to its executions), newest first."""
+    return _events(connection, tenant, JOB, job_id, page)
+
+
+def _events(
+    connection: Connection, tenant: str, scope: str, subject: str, page: PageRequest
+) -> Page[EventView]:
+    question = {"list": "events", "tenant": tenant, "scope": scope, "subject": subject}
+    walk = paging.begin(connection, question, page)
+    mine = select(history).where(
+        history.c.tenant == tenant, history.c.scope == scope, history.c.subject == subject
+    )
+    found = list(connection.execute(walk.select(mine, history.c.log_offset)))
+    shown: list[tuple[SortKey, EventView]] = []
+    # From the oldest to the newest, each against the state its entity had before.
+    before = _before(connection, mine, found)
+    for row in reversed(found):
+        event = _decoded(row.value)
+        after = entity_of(event)
+        changes = _changes(before.get(row.entity), after)
+        before[row.entity] = after
+        shown.append((SortKey(row.log_offset), _view(row, event, changes)))
+    return walk.page(shown[::-1])
+
+
+def _before(connection: Connection, mine: Select[Any], found: Sequence[AnyRow]) -> dict[str, Entity]:
+    oldest = {row.entity: row.log_offset for row in found}
+    states = {}
+    for entity, offset in oldest.items():
+        row = connection.execute(
+            mine.where(history.c.entity == entity, history.c.log_offset < offset)
+            .order_by(history.c.log_offset.desc())
+            .limit(1)
+        ).one_or_none()
+        if row is not None:
+            states[entity] = entity_of(_decoded(row.value))
+    return states
+
+
+def _view(row: AnyRow, event: EngineEvent, changes: Mapping[str, tuple[object, object]]) -> EventView:
+    return EventView(
+        partition=row.partition,
+        offset=row.log_offset,
+        at_ms=row.at_ms,
+        actor=event.actor,
+        cause=event.cause,
+        type=type(event).__name__,
+        entity=row.entity,
+        changes=changes,
+    )
+
+
+def _changes(before: Entity | None, after: Entity) -> dict[str, tuple[object, object]]:
+    new = msgspec.to_builtins(after)
+    if before is not None:
+        old = msgspec.to_builtins(before)
+        return {name: (old[name], value) for name, value in new.items() if old[name] != value}
+    return {
+        field.encode_name: (None, new[field.encode_name])
+        for field in msgspec.structs.fields(after)
+        if getattr(after, field.name) != _default(field)
+    }
+
+
+def _default(field: msgspec.structs.FieldInfo) -> object:
+    return field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+
+
+def _decoded(value: bytes) -> EngineEvent:
+    return cast(EngineEvent, codec.decode(value))
+
+
+def _without_payload(event: EngineEvent, value: bytes) -> bytes:
+    if isinstance(event, JobEvent) and event.job.content.payload:
+        bare = replace(event.job.content, payload=b"")
+        return codec.encode(replace(event, job=replace(event.job, content=bare)))
+    if isinstance(event, ContentKept) and event.kept.content.payload:
+        bare = replace(event.kept.content, payload=b"")
+        return codec.encode(replace(event, kept=replace(event.kept, content=bare)))
+    return value

@@ -89,13 +89,13 @@ class Reader(Protocol):
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
         """Replaces the assignment; positions are the next offsets to read. A partition kept at the position
-        it has keeps reading undisturbed; any other position rewinds or advances it. Nothing read before
-        the call comes out after it."""
+        it has keeps reading undisturbed; any other position rewinds or advances it. Nothing fetched before
+        the call comes out after it. LogRefused, and no change, for a partition that does not exist."""
         ...
 
     def poll(self, max_records: int, timeout_sec: float) -> list[Record]:
         """Up to `max_records`, in offset order per partition; returns early once anything is there.
-        LogFatal for a position outside of the log or a partition that does not exist."""
+        LogFatal for a position outside of the log."""
         ...
 
     def position(self, tp: TopicPartition) -> int:
@@ -176,8 +176,8 @@ class TransactionalWriter(Protocol):
         ...
 
     def close(self) -> None:
-        """Lets go of the connections; an open transaction stays open until its time-out, or until
-        `Log.transactional_writer` is called with its id."""
+        """Aborts an open transaction and lets go of the connections. After LogFatal it asks nothing more of
+        the broker: what is open stays so until its time-out or the next `Log.transactional_writer` of the id."""
         ...
 
 

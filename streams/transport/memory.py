@@ -49,6 +49,8 @@ class MemoryReader:
         self._turn = 0
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
+        for topic, number in positions:
+            self._log.cluster.partition(topic, number)
         self._positions = dict(positions)
 
     def poll(self, max_records: int, timeout_sec: float) -> list[Record]:
@@ -235,7 +237,9 @@ class MemoryTransactionalWriter:
             self._transaction = None
 
     def close(self) -> None:
-        """As a producer's: an open transaction stays open until its time-out or the id's next holder."""
+        """A simulated crash drops the writer instead: then its transaction stays open."""
+        if not isinstance(self._failure, LogFatal):
+            self.abort()
         self._failure = LogFatal(f"{self.transactional_id}: the writer is closed")
 
     def _check(self) -> None:

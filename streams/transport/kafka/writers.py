@@ -1,0 +1,304 @@
+"""Writers on confluent-kafka: the transactional one and the plain idempotent one.
+
+Owns producers, their settings, deadlines for what librdkafka calls retriable, and the polling thread of the
+plain writer. May not know what a record means, nor decide what is done about an error.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, NoReturn, cast
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import TopicPartition as Tp
+
+from schemas.topics import MAX_MESSAGE_BYTES
+from streams.ambient import monotonic_ms
+from streams.transport.kafka.errors import translate
+from streams.transport.log import (
+    Done,
+    LogAborted,
+    LogError,
+    LogFatal,
+    LogRefused,
+    LogRetriable,
+    OnLast,
+    Outgoing,
+    TopicPartition,
+)
+
+logger = logging.getLogger(__name__)
+
+# The topics' limit is one of batches: room for a batch's header and for a record's own fields.
+RECORD_BYTES = MAX_MESSAGE_BYTES - 1024
+
+WRITER_SETTINGS: Mapping[str, Any] = {
+    "enable.idempotence": True,
+    "acks": "all",
+    "message.max.bytes": RECORD_BYTES,
+    # A transaction's commit flushes without waiting for this; it only lets a burst become one batch.
+    "linger.ms": 1,
+    "socket.nagle.disable": True,
+}
+
+TRANSACTIONAL_SETTINGS: Mapping[str, Any] = {
+    # The next transaction finds the markers of the last one unwritten and is told to come again: 100 ms by
+    # default. 5 ms: median 119 → 12 ms (measured). It applies to all retries and is the default of the
+    # metadata refresh, so both get their own bounds.
+    "retry.backoff.ms": 5,
+    "retry.backoff.max.ms": 1_000,
+    "topic.metadata.refresh.fast.interval.ms": 100,
+    # A message for a topic that does not exist fails after this; 30 s by default, three transactions long.
+    "topic.metadata.propagation.max.ms": 2_000,
+    "queue.buffering.max.messages": 500_000,
+}
+
+PLAIN_SETTINGS: Mapping[str, Any] = {
+    # Whoever sent a command waits for its answer; later it is told that the outcome is unknown.
+    "message.timeout.ms": 30_000,
+    "topic.metadata.propagation.max.ms": 2_000,
+}
+PLAIN_QUEUE_MAX = 100_000  # records not answered yet; more means the brokers cannot keep up
+
+INIT_SEC = 30.0  # longer than the predecessor's transaction time-out and a broker's fail-over (9.9 s)
+OFFSETS_SEC = 10.0  # the transaction time-out: later there is nothing left to add to
+# Commit and abort outlive the transaction time-out: by then the coordinator has decided, either way.
+END_SEC = 15.0
+QUEUE_FULL_SEC = 10.0
+BETWEEN_TRIES_SEC = 0.01
+PLAIN_CLOSE_SEC = 5.0
+PLAIN_POLL_SEC = 0.1
+
+
+class KafkaTransactionalWriter:
+    """`TransactionalWriter`, initialised when made."""
+
+    def __init__(self, settings: Mapping[str, Any], transactional_id: str, timeout_ms: int) -> None:
+        self.transactional_id = transactional_id
+        self._failure: LogError | None = None
+        self._open = False
+        # Newest delivered record of each partition in the open transaction.
+        self._lasts: dict[tuple[str, int], tuple[Outgoing, int, OnLast | None]] = {}
+        self._producer = Producer(
+            {
+                **WRITER_SETTINGS,
+                **TRANSACTIONAL_SETTINGS,
+                **settings,
+                "transactional.id": transactional_id,
+                "transaction.timeout.ms": timeout_ms,
+            }
+        )
+        self._within(INIT_SEC, self._producer.init_transactions)
+
+    def begin(self) -> None:
+        self._check()
+        try:
+            self._producer.begin_transaction()
+        except KafkaException as error:
+            raise self._spoiled(translate(error.args[0], self.transactional_id)) from error
+        self._lasts = {}
+        self._open = True
+
+    def send(self, records: Iterable[Outgoing], on_last: OnLast | None = None) -> None:
+        self._check()
+        batch = records if isinstance(records, list) else list(records)
+        # A callback costs more than the record: only the newest of each partition has one. A failed delivery
+        # of the others fails the transaction all the same, in the words of librdkafka.
+        lasts = {(record[0], record[1]): index for index, record in enumerate(batch)}
+        with_callback = set(lasts.values())
+        produce: Any = self._producer.produce  # its stub knows no Mapping
+        for index, record in enumerate(batch):
+            topic, partition, key, value, headers = record
+            try:
+                if index in with_callback:
+                    callback = partial(self._delivered, record, on_last)
+                    produce(topic, value, key, partition, callback, headers=headers or None)
+                else:
+                    produce(topic, value, key, partition, headers=headers or None)
+            except BufferError:
+                self._produce_when_there_is_room(record, on_last)
+            except KafkaException as error:
+                self._refused(error, record)
+
+    def send_offsets(self, offsets: Mapping[TopicPartition, int], membership: object) -> None:
+        self._check()
+        positions = [Tp(tp.topic, tp.partition, offset) for tp, offset in offsets.items()]
+        try:
+            self._within(OFFSETS_SEC, self._producer.send_offsets_to_transaction, positions, membership)
+        except LogRetriable as error:
+            raise self._spoiled(LogAborted(str(error))) from error
+
+    def commit(self) -> None:
+        self._check()
+        try:
+            self._within(END_SEC, self._producer.commit_transaction)
+        except LogRetriable as error:
+            # librdkafka has no KIP-890: a late EndTxn could hit the next transaction (stack §2.3).
+            raise self._spoiled(LogFatal(f"outcome of commit unknown: {error}")) from error
+        self._open = False
+        for record, offset, on_last in self._lasts.values():
+            if on_last is not None:
+                on_last(record, offset)
+
+    def abort(self) -> None:
+        if isinstance(self._failure, LogAborted):
+            self._failure = None
+        self._check()
+        if not self._open:
+            return
+        try:
+            self._within(END_SEC, self._producer.abort_transaction)
+        except LogError as error:
+            raise self._spoiled(LogFatal(f"abort failed: {error}")) from error
+        self._open = False
+
+    def close(self) -> None:
+        if not isinstance(self._failure, LogFatal):
+            self._producer.close()  # aborts an open transaction
+        self._failure = LogFatal(f"{self.transactional_id}: the writer is closed")
+        # A spoiled producer is destroyed without another request.
+        del self._producer
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _spoiled(self, error: LogError) -> LogError:
+        """Remembered until `abort` (LogAborted) or for good."""
+        if not isinstance(error, (LogAborted, LogFatal)):
+            error = LogFatal(str(error))
+        self._failure = error
+        return error
+
+    def _within(self, deadline_sec: float, call: Callable[..., None], *arguments: Any) -> None:
+        """Calls until it succeeds, fails for good, or the deadline is over (LogRetriable)."""
+        deadline = monotonic_ms() + int(deadline_sec * 1000)
+        while True:
+            left_sec = (deadline - monotonic_ms()) / 1000
+            try:
+                call(*arguments, max(0.001, left_sec))
+                return
+            except KafkaException as error:
+                translated = translate(error.args[0], self.transactional_id)
+                if not isinstance(translated, LogRetriable):
+                    raise self._spoiled(translated) from error
+                if left_sec <= 0:
+                    raise translated from error
+            self._producer.poll(BETWEEN_TRIES_SEC)
+
+    def _produce_when_there_is_room(self, record: Outgoing, on_last: OnLast | None) -> None:
+        deadline = monotonic_ms() + int(QUEUE_FULL_SEC * 1000)
+        callback = partial(self._delivered, record, on_last)
+        topic, partition, key, value, headers = record
+        produce: Any = self._producer.produce
+        while True:
+            self._producer.poll(BETWEEN_TRIES_SEC)
+            try:
+                produce(topic, value, key, partition, callback, headers=headers or None)
+                return
+            except BufferError as error:
+                if monotonic_ms() > deadline:
+                    raise self._spoiled(LogAborted(f"{self.transactional_id}: queue full")) from error
+            except KafkaException as error:
+                self._refused(error, record)
+
+    def _refused(self, error: KafkaException, record: Outgoing) -> NoReturn:
+        kafka_error = error.args[0]
+        where = f"{record.topic} [{record.partition}]"
+        if kafka_error.code() == KafkaError._STATE:
+            # The transaction failed in the background; `abort` learns whether for good.
+            raise self._spoiled(LogAborted(f"{where}: {kafka_error}")) from error
+        raise self._spoiled(translate(kafka_error, where)) from error
+
+    def _delivered(
+        self, record: Outgoing, on_last: OnLast | None, error: KafkaError | None, message: Message
+    ) -> None:
+        if error is None:
+            self._lasts[record[0], record[1]] = (record, cast(int, message.offset()), on_last)
+        elif error.code() != KafkaError._PURGE_QUEUE:
+            logger.warning("%s [%d]: not delivered: %s", record.topic, record.partition, error)
+
+
+class KafkaPlainWriter:
+    """`PlainWriter`, with a thread that runs the callbacks."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._producer = Producer({**WRITER_SETTINGS, **PLAIN_SETTINGS, **settings})
+        self._unanswered = 0
+        self._changed = threading.Condition()
+        self._closed = False
+        self._fatal: LogFatal | None = None
+        self._thread = threading.Thread(target=self._serve, name="plain-writer", daemon=True)
+        self._thread.start()
+
+    def send(self, record: Outgoing, done: Done | None = None) -> None:
+        if self._fatal is not None:
+            raise self._fatal
+        with self._changed:
+            if self._unanswered >= PLAIN_QUEUE_MAX:
+                raise LogRetriable(f"{record.topic} [{record.partition}]: {PLAIN_QUEUE_MAX} records wait")
+            self._unanswered += 1
+        topic, partition, key, value, headers = record
+        produce: Any = self._producer.produce
+        try:
+            callback = partial(self._answered, record, done)
+            produce(topic, value, key, partition, callback, headers=headers or None)
+        except BufferError as error:
+            self._count_answer()
+            raise LogRetriable(f"{topic} [{partition}]: the queue is full") from error
+        except KafkaException as error:
+            self._count_answer()
+            translated = translate(error.args[0], f"{topic} [{partition}]")
+            if not isinstance(translated, LogRefused):
+                raise translated from error
+            _tell(record, done, None, translated)
+
+    def flush(self, timeout_sec: float) -> bool:
+        # Not the producer's flush: that would run callbacks on this thread.
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._unanswered, timeout_sec)
+
+    def close(self) -> None:
+        self.flush(PLAIN_CLOSE_SEC)
+        self._closed = True
+        self._thread.join()
+        self._fatal = LogFatal("the writer is closed")
+
+    def _serve(self) -> None:
+        while not self._closed:
+            self._producer.poll(PLAIN_POLL_SEC)
+
+    def _answered(
+        self, record: Outgoing, done: Done | None, error: KafkaError | None, message: Message
+    ) -> None:
+        try:
+            if error is None:
+                _tell(record, done, message.offset(), None)
+                return
+            translated = translate(error, f"{record.topic} [{record.partition}]")
+            if isinstance(translated, LogFatal):
+                self._fatal = translated
+            _tell(record, done, None, translated)
+        finally:
+            self._count_answer()
+
+    def _count_answer(self) -> None:
+        with self._changed:
+            self._unanswered -= 1
+            if not self._unanswered:
+                self._changed.notify_all()
+
+
+def _tell(record: Outgoing, done: Done | None, offset: int | None, error: LogError | None) -> None:
+    if done is None:
+        if error is not None:
+            logger.warning("not delivered: %s", error)
+        return
+    try:
+        done(offset, error)
+    except Exception:
+        # An exception would end the polling thread, and with it the answers to everyone else.
+        logger.exception("callback of a record for %s [%d] failed", record.topic, record.partition)

@@ -11,12 +11,12 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from confluent_kafka import OFFSET_END, Consumer, KafkaError, Message
+from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as Tp
 
 from streams.ambient import monotonic_ms
 from streams.transport.kafka.errors import TRANSIENT, translate
-from streams.transport.log import Isolation, LogFatal, Rebalance, Record, TopicPartition
+from streams.transport.log import Isolation, LogFatal, LogRefused, Rebalance, Record, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +48,7 @@ MEMBER_SETTINGS: Mapping[str, Any] = {
     "isolation.level": "read_committed",
 }
 
+METADATA_SEC = 10.0
 # How long a poll waits for records before it looks at the group again.
 MEMBER_SLICE_SEC = 0.05
 
@@ -66,8 +67,11 @@ class KafkaReader:
     def __init__(self, settings: Mapping[str, Any], isolation: Isolation) -> None:
         self._consumer = Consumer({**READER_SETTINGS, **settings, "isolation.level": isolation.value})
         self._starts: dict[TopicPartition, int] = {}
+        self._counts: dict[str, int] = {}
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
+        for tp in positions:
+            self._check_exists(tp)
         kept = {tp for tp in self._starts if tp in positions and self.position(tp) == positions[tp]}
         gone = [Tp(tp.topic, tp.partition) for tp in self._starts if tp not in kept]
         new = [Tp(tp.topic, tp.partition, offset) for tp, offset in positions.items() if tp not in kept]
@@ -97,6 +101,18 @@ class KafkaReader:
 
     def close(self) -> None:
         self._consumer.close()
+
+    def _check_exists(self, tp: TopicPartition) -> None:
+        # A consumer waits for a missing partition without a word (measured: 40 s and more).
+        if tp.partition < self._counts.get(tp.topic, 0):
+            return
+        try:
+            found = self._consumer.list_topics(tp.topic, METADATA_SEC).topics[tp.topic]
+        except KafkaException as error:
+            raise translate(error.args[0], tp.topic) from error
+        self._counts[tp.topic] = len(found.partitions)
+        if tp.partition >= self._counts[tp.topic]:
+            raise LogRefused(f"no partition {tp.partition} of topic {tp.topic}")
 
 
 def _records(messages: Sequence[Message]) -> list[Record]:

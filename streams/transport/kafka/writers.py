@@ -72,6 +72,9 @@ BETWEEN_TRIES_SEC = 0.01
 PLAIN_CLOSE_SEC = 5.0
 PLAIN_POLL_SEC = 0.1
 
+# Delivery reports of records that only went down with their transaction.
+_PURGED = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
+
 
 class KafkaTransactionalWriter:
     """`TransactionalWriter`, initialised when made."""
@@ -82,6 +85,7 @@ class KafkaTransactionalWriter:
         self._open = False
         # Newest delivered record of each partition in the open transaction.
         self._lasts: dict[tuple[str, int], tuple[Outgoing, int, OnLast | None]] = {}
+        self._undelivered: LogError | None = None
         self._producer = Producer(
             {
                 **WRITER_SETTINGS,
@@ -100,13 +104,14 @@ class KafkaTransactionalWriter:
         except KafkaException as error:
             raise self._spoiled(translate(error.args[0], self.transactional_id)) from error
         self._lasts = {}
+        self._undelivered = None
         self._open = True
 
     def send(self, records: Iterable[Outgoing], on_last: OnLast | None = None) -> None:
         self._check()
         batch = records if isinstance(records, list) else list(records)
         # A callback costs more than the record: only the newest of each partition has one. A failed delivery
-        # of the others fails the transaction all the same, in the words of librdkafka.
+        # of the others fails the transaction all the same, but `commit` cannot name it.
         lasts = {(record[0], record[1]): index for index, record in enumerate(batch)}
         with_callback = set(lasts.values())
         produce: Any = self._producer.produce  # its stub knows no Mapping
@@ -135,6 +140,9 @@ class KafkaTransactionalWriter:
         self._check()
         try:
             self._within(END_SEC, self._producer.commit_transaction)
+        except LogAborted as error:
+            # librdkafka says "see individual delivery reports": the first one is the cause.
+            raise self._spoiled(self._undelivered or error) from error
         except LogRetriable as error:
             # librdkafka has no KIP-890: a late EndTxn could hit the next transaction (stack §2.3).
             raise self._spoiled(LogFatal(f"outcome of commit unknown: {error}")) from error
@@ -218,8 +226,11 @@ class KafkaTransactionalWriter:
     ) -> None:
         if error is None:
             self._lasts[record[0], record[1]] = (record, cast(int, message.offset()), on_last)
-        elif error.code() != KafkaError._PURGE_QUEUE:
-            logger.warning("%s [%d]: not delivered: %s", record.topic, record.partition, error)
+        elif self._undelivered is None and error.code() not in _PURGED:
+            translated = translate(error, f"{record.topic} [{record.partition}]")
+            self._undelivered = (
+                translated if isinstance(translated, LogRefused) else LogAborted(str(translated))
+            )
 
 
 class KafkaPlainWriter:

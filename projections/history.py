@@ -21,7 +21,7 @@ from projections.tables import history
 from projections.views import EventView, Page, PageRequest
 from schemas import codec
 from schemas.entities import Cursor, Entity, Execution, Job, KeptContent, Lease
-from schemas.events import ContentKept, EngineEvent, JobEvent, entity_of
+from schemas.events import ContentKept, EngineEvent, Event, JobEvent, entity_of
 
 JOB = "job"
 EXECUTION = "execution"
@@ -33,9 +33,9 @@ class HistoryRows:
     def __init__(self) -> None:
         self._rows: list[Row] = []
 
-    def fold(self, event: EngineEvent, partition: int, offset: int, value: bytes) -> None:
+    def fold(self, event: Event, partition: int, offset: int, value: bytes) -> None:
         """Keeps an event of a job or an execution; a partition's own are of no one's interest."""
-        entity = entity_of(event)
+        entity = entity_of(cast(EngineEvent, event))
         match entity:
             case Execution() | Lease() | KeptContent():
                 scope, subject = EXECUTION, entity.execution_id
@@ -143,7 +143,7 @@ def _decoded(value: bytes) -> EngineEvent:
     return cast(EngineEvent, codec.decode(value))
 
 
-def _without_payload(event: EngineEvent, value: bytes) -> bytes:
+def _without_payload(event: Event, value: bytes) -> bytes:
     if isinstance(event, JobEvent) and event.job.content.payload:
         bare = replace(event.job.content, payload=b"")
         return codec.encode(replace(event, job=replace(event.job, content=bare)))

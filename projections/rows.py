@@ -10,6 +10,7 @@ from sqlalchemy import ColumnElement, Row, and_, exists, literal_column
 from projections.tables import definitions, executions, jobs, leases
 from projections.views import Attempt, ExecutionView, JobView
 from schemas.entities import (
+    CatchUp,
     Content,
     Cursor,
     Execution,
@@ -76,7 +77,6 @@ EXECUTION_COLUMNS: tuple[ColumnElement[Any], ...] = (
 def job_view(row: AnyRow, payload: bytes = b"") -> JobView:
     """A row of JOB_COLUMNS."""
     status = JobStatus(row.status)
-    has_cursor = row.cursor_incarnation == row.incarnation
     runs = status is JobStatus.ACTIVE and bool(row.has_next)
     return JobView(
         job=Job(
@@ -95,12 +95,30 @@ def job_view(row: AnyRow, payload: bytes = b"") -> JobView:
             first_next_ms=row.first_next_ms,
             first_next_local=row.first_next_local,
         ),
-        # The cursor's columns have its attributes' names.
-        cursor=msgspec.convert(row, Cursor, from_attributes=True) if has_cursor else None,
+        cursor=_cursor(row) if row.cursor_incarnation == row.incarnation else None,
         status=status,
         next_run_ms=row.next_ms if runs else 0,
         next_run_local=row.next_local if runs else "",
         next_execution_id=row.next_execution_id if runs else "",
+    )
+
+
+def _cursor(row: AnyRow) -> Cursor:
+    return Cursor(
+        tenant=row.tenant,
+        job_id=row.job_id,
+        incarnation=row.cursor_incarnation,
+        status=JobStatus(row.status),
+        next_ms=row.next_ms,
+        next_local=row.next_local,
+        last_ms=row.last_ms,
+        last_local=row.last_local,
+        catch_up=msgspec.json.decode(row.catch_up, type=tuple[CatchUp, ...]),
+        tz_version=row.tz_version,
+        finished_ms=row.finished_ms,
+        paused_ms=row.paused_ms,
+        paused_by=row.paused_by,
+        paused_reason=row.paused_reason,
     )
 
 

@@ -115,15 +115,19 @@ class StatRows:
         return counters
 
 
+def sums() -> list[ColumnElement[Any]]:
+    """Columns that add up COUNTERS over the selected rows."""
+    return [
+        func.coalesce(func.max(column) if name == "late_max_ms" else func.sum(column), 0)
+        for name, column in ((name, stats.c[name]) for name in COUNTERS)
+    ]
+
+
 def totals(
     connection: Connection, tenant: str, job_id: str, from_ms: int | None = None, to_ms: int | None = None
 ) -> dict[str, int]:
     """Sums of all time, or of every hour that the window touches; job "" is the whole tenant."""
-    sums = [
-        func.coalesce(func.max(column) if name == "late_max_ms" else func.sum(column), 0)
-        for name, column in ((name, stats.c[name]) for name in COUNTERS)
-    ]
-    statement = select(*sums).where(stats.c.tenant == tenant, stats.c.job_id == job_id)
+    statement = select(*sums()).where(stats.c.tenant == tenant, stats.c.job_id == job_id)
     if from_ms is not None:
         # No row spans more than a day: the index need not be read from its beginning.
         statement = statement.where(
@@ -139,8 +143,8 @@ def totals(
 
 def tenant_stats(connection: Connection, tenant: str, from_ms: int, to_ms: int, job_id: str = "") -> Stats:
     """What happened in every hour that [from, to) touches, and what waits now; job "" is the whole tenant."""
-    sums = totals(connection, tenant, job_id, from_ms, to_ms)
-    late = [sums[name] for name in LATENESS_BUCKETS]
+    total = totals(connection, tenant, job_id, from_ms, to_ms)
+    late = [total[name] for name in LATENESS_BUCKETS]
     mine = [executions.c.tenant == tenant, *([executions.c.job_id == job_id] if job_id else [])]
     waiting = connection.execute(
         select(executions.c.pool, executions.c.status, func.count())
@@ -153,13 +157,13 @@ def tenant_stats(connection: Connection, tenant: str, from_ms: int, to_ms: int, 
     return Stats(
         from_ms=from_ms,
         to_ms=to_ms,
-        **{name: sums[name] for name in OUTCOMES},
+        **{name: total[name] for name in OUTCOMES},
         lateness=Lateness(
-            count=sums["late_count"],
-            sum_ms=sums["late_sum_ms"],
-            max_ms=sums["late_max_ms"],
-            p50_ms=percentile(late, sums["late_max_ms"], 0.50),
-            p99_ms=percentile(late, sums["late_max_ms"], 0.99),
+            count=total["late_count"],
+            sum_ms=total["late_sum_ms"],
+            max_ms=total["late_max_ms"],
+            p50_ms=percentile(late, total["late_max_ms"], 0.50),
+            p99_ms=percentile(late, total["late_max_ms"], 0.99),
         ),
         backlog={pool: count for pool, status, count in waiting if status == "PENDING"},
         running={pool: count for pool, status, count in waiting if status == "RUNNING"},

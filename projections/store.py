@@ -18,6 +18,7 @@ from typing import Any
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    Delete,
     Engine,
     MetaData,
     Table,
@@ -84,8 +85,8 @@ class Writer:
         if rows:
             self._run(self._prepared.get(table) or self._prepare(table, insert(table)), rows)
 
-    def update(self, statement: Update, rows: Sequence[Row]) -> None:
-        """Runs an update with parameters once for each row."""
+    def each(self, statement: Update | Delete, rows: Sequence[Row]) -> None:
+        """Runs a statement with parameters once for each row."""
         if rows:
             self._run(self._prepared.get(statement) or self._prepare(statement, statement), rows)
 

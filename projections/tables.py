@@ -27,6 +27,8 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.schema import CreateIndex, CreateTable
 from sqlalchemy.types import TypeEngine
 
+from schemas.topics import HOUR_MS
+
 # Byte order on both databases: pages are merged in Python and must agree with what SQL sorted.
 TEXT: TypeEngine[str] = Text().with_variant(Text(collation="C"), "postgresql")
 
@@ -37,6 +39,8 @@ DEAD_LETTER = text("status = 'FAILED' AND forgotten_ms = 0")
 # A dead letter stays as long as the engine can replay it, whatever the retention.
 PURGEABLE = text("finished_ms > 0 AND (status <> 'FAILED' OR forgotten_ms > 0)")
 FINISHED_JOB = text("finished_ms > 0")
+OF_JOB = text("scope = 'job'")
+HOURLY = text(f"span_ms = {HOUR_MS}")
 
 # Upper bounds of the lateness histogram; one more bucket holds what is later than the last.
 LATENESS_BOUNDS_MS = (
@@ -92,7 +96,7 @@ def _bytes(name: str) -> Column[bytes]:
 
 
 # One row a job, of its newest incarnation: what lists filter on, and the cursor. `version` 0: only the cursor
-# was seen so far (in a compacted log it may come first). `cursor_incarnation` 0: no cursor, the job stands at
+# was seen so far (in a compacted log it may come first). `catch_up` is JSON. `cursor_incarnation` 0: no cursor, the job stands at
 # its beginning. `next_execution_id` is the id under which the next occurrence will be fired.
 jobs = Table(
     "jobs",
@@ -111,11 +115,7 @@ jobs = Table(
     _word("next_execution_id"),
     _number("last_ms"),
     _word("last_local"),
-    _number("catch_count"),
-    _number("catch_from_ms"),
-    _number("catch_to_ms"),
-    _number("catch_after_ms"),
-    _word("catch_after_local"),
+    _word("catch_up"),
     _word("tz_version"),
     _number("finished_ms"),
     _number("paused_ms"),
@@ -207,6 +207,7 @@ executions = Table(
     _bytes("result"),
     _word("idempotency_key"),
     _number("replays"),
+    _word("replay_key"),
     _number("forgotten_ms"),
 )
 Index(
@@ -313,8 +314,7 @@ history = Table(
     _number("at_ms"),
     _bytes("value"),
 )
-_OF_JOB = text("scope = 'job'")
-Index("history_of_jobs_by_time", history.c.at_ms, sqlite_where=_OF_JOB, postgresql_where=_OF_JOB)
+Index("history_of_jobs_by_time", history.c.at_ms, sqlite_where=OF_JOB, postgresql_where=OF_JOB)
 
 # Occurrences that never became executions, by the cursor's event that says so.
 skips = Table(
@@ -349,7 +349,7 @@ stats = Table(
     *(_number(name) for name in LATENESS_BUCKETS),
     sqlite_with_rowid=False,
 )
-Index("stats_by_time", stats.c.start_ms)
+Index("stats_hourly", stats.c.start_ms, sqlite_where=HOURLY, postgresql_where=HOURLY)
 
 # `next_offset` is the next one to fold; `at_ms` the time of the newest event folded.
 offsets = Table(

@@ -1,0 +1,192 @@
+"""Owns jobs: how definitions and cursors become rows.
+
+A job's definition and its cursor have keys of their own, so in a compacted log either may come first. The
+rows are therefore the same in any order: a cursor counts only for the incarnation it names.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from sqlalchemy import ColumnElement, case
+
+from projections.store import Row, Upsert, Writer
+from projections.tables import definitions, jobs, labels, skips
+from schemas.entities import Cursor, Job, JobStatus
+from schemas.events import CursorEvent, JobEvent
+from schemas.ids import scheduled_execution_id
+
+# What a cursor says of its job; the first three also stand in a definition, as what the job begins with.
+_OF_CURSOR = (
+    "cursor_incarnation",
+    "status",
+    "next_ms",
+    "next_local",
+    "next_execution_id",
+    "last_ms",
+    "last_local",
+    "catch_up",
+    "tz_version",
+    "finished_ms",
+    "paused_ms",
+    "paused_by",
+    "paused_reason",
+)
+_OF_JOB = ("incarnation", "version", "name", "pool", "created_ms")
+
+
+def _defined(old: Any, new: Any) -> dict[str, ColumnElement[Any]]:
+    stands = old.cursor_incarnation == new.incarnation
+    return {name: new[name] for name in _OF_JOB} | {
+        name: case((stands, old[name]), else_=new[name]) for name in _OF_CURSOR
+    }
+
+
+def _moved(old: Any, new: Any) -> dict[str, ColumnElement[Any]]:
+    return {name: new[name] for name in _OF_CURSOR}
+
+
+def _not_of_an_older_one(old: Any, new: Any) -> ColumnElement[bool]:
+    is_newer: ColumnElement[bool] = new.incarnation >= old.incarnation
+    return is_newer
+
+
+DEFINE = Upsert(jobs, changes=_defined)
+MOVE = Upsert(jobs, changes=_moved, when=_not_of_an_older_one)
+KEEP_DEFINITION = Upsert(definitions)
+KEEP_LABEL = Upsert(labels)
+
+
+class JobRows:
+    """Jobs of one batch: the newest definition and cursor of each, and every skip."""
+
+    def __init__(self) -> None:
+        self._definitions: dict[tuple[str, str, int, int], Job] = {}
+        self._newest: dict[tuple[str, str], Job] = {}
+        self._cursors: dict[tuple[str, str], Cursor] = {}
+        self._skips: list[Row] = []
+
+    def fold_job(self, event: JobEvent) -> None:
+        """A definition, new or changed."""
+        job = event.job
+        self._definitions[job.tenant, job.job_id, job.incarnation, job.version] = job
+        self._newest[job.tenant, job.job_id] = job
+
+    def fold_cursor(self, event: CursorEvent, offset: int) -> None:
+        """Where a job stands, and what it skipped on the way."""
+        cursor = event.cursor
+        self._cursors[cursor.tenant, cursor.job_id] = cursor
+        for number, skip in enumerate(cursor.skips):
+            self._skips.append(
+                {
+                    "tenant": cursor.tenant,
+                    "job_id": cursor.job_id,
+                    "log_offset": offset,
+                    "number": number,
+                    "incarnation": cursor.incarnation,
+                    "at_ms": event.at_ms,
+                    "from_ms": skip.from_ms,
+                    "to_ms": skip.to_ms,
+                    "count": skip.count,
+                    "reason": skip.reason.value,
+                }
+            )
+
+    def write(self, writer: Writer) -> None:
+        """Definitions before cursors: a batch that makes a job anew ends with the new one's cursor."""
+        writer.upsert(KEEP_DEFINITION, [_definition_row(job) for job in self._definitions.values()])
+        writer.upsert(KEEP_LABEL, [row for job in self._definitions.values() for row in _label_rows(job)])
+        writer.upsert(DEFINE, [_job_row(job) for job in self._newest.values()])
+        writer.upsert(MOVE, [_cursor_row(cursor) for cursor in self._cursors.values()])
+        writer.insert(skips, self._skips)
+
+
+def _definition_row(job: Job) -> Row:
+    return {
+        "tenant": job.tenant,
+        "job_id": job.job_id,
+        "incarnation": job.incarnation,
+        "version": job.version,
+        "pool": job.pool,
+        "name": job.content.name,
+        "task": job.content.task,
+        "content_type": job.content.content_type,
+        "labels": json_text(job.content.labels),
+        "schedule": json_text(job.schedule),
+        "policies": json_text(job.policies),
+        "created_ms": job.created_ms,
+        "created_by": job.created_by,
+        "request_key": job.request_key,
+        "body_hash": job.body_hash,
+        "first_next_ms": job.first_next_ms,
+        "first_next_local": job.first_next_local,
+        "payload": job.content.payload,
+    }
+
+
+def _label_rows(job: Job) -> list[Row]:
+    return [
+        {
+            "tenant": job.tenant,
+            "key": key,
+            "value": value,
+            "job_id": job.job_id,
+            "incarnation": job.incarnation,
+            "version": job.version,
+        }
+        for key, value in job.content.labels.items()
+    ]
+
+
+def _job_row(job: Job) -> Row:
+    """The job at its beginning."""
+    beginning = Cursor(
+        tenant=job.tenant,
+        job_id=job.job_id,
+        incarnation=job.incarnation,
+        status=JobStatus.ACTIVE,
+        next_ms=job.first_next_ms,
+        next_local=job.first_next_local,
+    )
+    return _cursor_columns(beginning) | {
+        "cursor_incarnation": 0,
+        "version": job.version,
+        "name": job.content.name,
+        "pool": job.pool,
+        "created_ms": job.created_ms,
+    }
+
+
+def _cursor_row(cursor: Cursor) -> Row:
+    """The cursor; where its job was not seen yet, a row that no query shows (`version` 0)."""
+    return _cursor_columns(cursor) | {"version": 0, "name": "", "pool": "", "created_ms": 0}
+
+
+def _cursor_columns(cursor: Cursor) -> dict[str, object]:
+    next_id = ""
+    if cursor.next_ms:
+        next_id = scheduled_execution_id(cursor.job_id, cursor.incarnation, cursor.next_ms)
+    return {
+        "tenant": cursor.tenant,
+        "job_id": cursor.job_id,
+        "incarnation": cursor.incarnation,
+        "cursor_incarnation": cursor.incarnation,
+        "status": cursor.status.value,
+        "next_ms": cursor.next_ms,
+        "next_local": cursor.next_local,
+        "next_execution_id": next_id,
+        "last_ms": cursor.last_ms,
+        "last_local": cursor.last_local,
+        "catch_up": json_text(cursor.catch_up),
+        "tz_version": cursor.tz_version,
+        "finished_ms": cursor.finished_ms,
+        "paused_ms": cursor.paused_ms,
+        "paused_by": cursor.paused_by,
+        "paused_reason": cursor.paused_reason,
+    }
+
+
+def json_text(value: object) -> str:
+    """JSON as the columns keep it: attributes in camelCase, as in the API."""
+    return msgspec.json.encode(value).decode()

@@ -176,6 +176,7 @@ class Job(Record):
     body_hash: str
     first_next_ms: int
     first_next_local: str = ""
+    tz_version: str = ""
 
 
 class Skip(Record):

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from schemas import ids
 from schemas.entities import (
     Cursor,
@@ -110,14 +112,7 @@ class State:
         if isinstance(found, Cursor) and found.incarnation == job.incarnation:
             return found
         fired = job.schedule.kind is ScheduleKind.ONCE and self.execution(job.tenant, first_execution_id(job))
-        return Cursor(
-            tenant=job.tenant,
-            job_id=job.job_id,
-            incarnation=job.incarnation,
-            status=JobStatus.ACTIVE,
-            next_ms=0 if fired else job.first_next_ms,
-            next_local=job.first_next_local,
-        )
+        return replace(beginning(job), next_ms=0) if fired else beginning(job)
 
     def lease_until_ms(self, execution: Execution) -> int:
         """End of the current lease: by the grant or the newest heartbeat of its epoch."""
@@ -253,6 +248,19 @@ class State:
                 due = due_of_cursor(entity)
                 if due is not None and (not isinstance(old, Cursor) or due_of_cursor(old) != due):
                     self.timers.add(due, entity.tenant, ids.job_key(entity.tenant, entity.job_id))
+
+
+def beginning(job: Job) -> Cursor:
+    """The cursor that a job begins with; also the first answer to its registration."""
+    return Cursor(
+        tenant=job.tenant,
+        job_id=job.job_id,
+        incarnation=job.incarnation,
+        status=JobStatus.ACTIVE,
+        next_ms=job.first_next_ms,
+        next_local=job.first_next_local,
+        tz_version=job.tz_version,
+    )
 
 
 def first_execution_id(job: Job) -> str:

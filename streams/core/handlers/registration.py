@@ -9,7 +9,7 @@ import msgspec
 
 from schemas import ids
 from schemas.commands import RegisterJob, RegisterMode
-from schemas.entities import Content, Cursor, Job, JobStatus, Schedule
+from schemas.entities import Content, Cursor, Job, Schedule
 from schemas.events import JobRegistered
 from schemas.replies import FieldProblem
 from streams.core.handlers.outcome import Done
@@ -17,6 +17,7 @@ from streams.core.handlers.scheduling import settle
 from streams.core.lifecycle import JOB_FINAL
 from streams.core.planning import first_occurrence, resolve
 from streams.core.refusals import JOB_EXISTS, KEY_REUSED, UPDATE_NOT_SUPPORTED, Refusal, invalid
+from streams.core.state import beginning
 from streams.core.transaction import Transaction
 from streams.core.zones import TZ_VERSION
 
@@ -56,19 +57,7 @@ def _is_repeat(command: RegisterJob, existing: Job, cursor: Cursor, body_hash: s
 
 
 def _first_answer(job: Job, status: int) -> Done:
-    return Done(status, job, _beginning(job), replayed=True)
-
-
-def _beginning(job: Job) -> Cursor:
-    return Cursor(
-        tenant=job.tenant,
-        job_id=job.job_id,
-        incarnation=job.incarnation,
-        status=JobStatus.ACTIVE,
-        next_ms=job.first_next_ms,
-        next_local=job.first_next_local,
-        tz_version=TZ_VERSION,
-    )
+    return Done(status, job, beginning(job), replayed=True)
 
 
 def _make(
@@ -92,10 +81,12 @@ def _make(
         body_hash=body_hash,
         first_next_ms=first.utc_ms,
         first_next_local=first.local,
+        tz_version=TZ_VERSION,
     )
     tx.forget(ids.cursor_key(job.tenant, job.job_id))
     tx.emit(JobRegistered, job=job)
-    return Done(201, job, settle(tx, job))
+    settle(tx, job)
+    return Done(201, job, beginning(job))
 
 
 def fingerprint(command: RegisterJob) -> str:

@@ -1,4 +1,4 @@
-"""Time moved: what becomes of an entity whose timer is due. The entity says what is due; the entry is a hint."""
+"""Time moved: what becomes of an entity whose timer is due. The entity decides; the entry is a hint."""
 
 from __future__ import annotations
 

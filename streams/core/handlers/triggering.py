@@ -24,7 +24,7 @@ from streams.core.transaction import Transaction
 
 
 def trigger_job(tx: Transaction, command: TriggerJob) -> Done | Refusal:
-    """A manual execution now, also of a paused job; it follows the overlap policy and leaves the cursor alone."""
+    """A manual execution now, also of a paused job; it follows the overlap policy, the cursor stays."""
     job = tx.state.job(command.tenant, command.job_id)
     if job is None:
         return not_found("job")

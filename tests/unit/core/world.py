@@ -6,7 +6,6 @@ Every command is a transaction of its own unless `batch` is used. `log` keeps wh
 from __future__ import annotations
 
 import itertools
-import random
 from collections.abc import Sequence
 from typing import Any
 
@@ -37,6 +36,7 @@ from schemas.commands import (
 )
 from schemas.entities import Content, Cursor, Execution, Policies
 from schemas.replies import CommandDone, Grant, Granted, ItemResult, Reply, WorkDone, WorkHinted, WorkSeen
+from streams.ambient import Chance
 from streams.core.effects import Alert, Answer, Bury, Quarantine
 from streams.core.engine import Engine
 from streams.core.instants import parse_instant
@@ -62,7 +62,7 @@ class World:
         self.start_ms = self.now_ms = parse_instant(now, "now")
         self.store = MemoryStore()
         self.engine = Engine(0, self.store, codec, OnePartition())
-        self.chance = random.Random(seed)
+        self.chance = Chance(seed)
         self.log: list[tuple[str, bytes | None]] = []
         self.types: list[str] = []
         self.replies: list[Reply] = []
@@ -139,7 +139,9 @@ class World:
 
     # -- asking
 
-    def register(self, job_id: str = "job-1", key: str = "", mode: RegisterMode = RegisterMode.CREATE, **kw: Any) -> CommandDone:
+    def register(
+        self, job_id: str = "job-1", key: str = "", mode: RegisterMode = RegisterMode.CREATE, **kw: Any
+    ) -> CommandDone:
         schedule = {k: kw.pop(k) for k in ScheduleSpec.__struct_fields__ if k in kw}
         payload = kw.pop("payload", b'{"x":1}')
         command = RegisterJob(
@@ -166,7 +168,9 @@ class World:
         command = ReplayDeadLetter(**self._envelope(key), execution_id=execution_id, payload=payload)
         return self._done(command)
 
-    def request(self, *slots: Slot, pool: str = "default", park_sec: int = 20, ack: bool = False, **kw: Any) -> list[Reply]:
+    def request(
+        self, *slots: Slot, pool: str = "default", park_sec: int = 20, ack: bool = False, **kw: Any
+    ) -> list[Reply]:
         command = RequestWork(
             **self._envelope(),
             pool=pool,
@@ -178,7 +182,17 @@ class World:
         )
         return self.run(command)
 
-    def claim(self, worker: str = "A", count: int = 1, *, pool: str = "default", lease_sec: int = 0, claim_id: str = "", park_sec: int = 0, ack: bool = False) -> list[Grant]:
+    def claim(
+        self,
+        worker: str = "A",
+        count: int = 1,
+        *,
+        pool: str = "default",
+        lease_sec: int = 0,
+        claim_id: str = "",
+        park_sec: int = 0,
+        ack: bool = False,
+    ) -> list[Grant]:
         """Asks and takes what is granted at once; what is not stays parked for `park_sec`."""
         slot = Slot(worker_id=worker, credit=count, claim_id=claim_id, lease_sec=lease_sec)
         replies = self.request(slot, pool=pool, park_sec=park_sec or 1, ack=ack)
@@ -291,4 +305,15 @@ def compacted(log: Sequence[tuple[str, bytes | None]], upto: int) -> list[tuple[
     return [*head, *log[upto:]]
 
 
-__all__ = ["OnePartition", "World", "compacted", "granted", "hints", "ids", "rebuild", "ref", "replace", "seen"]
+__all__ = [
+    "OnePartition",
+    "World",
+    "compacted",
+    "granted",
+    "hints",
+    "ids",
+    "rebuild",
+    "ref",
+    "replace",
+    "seen",
+]

@@ -14,7 +14,7 @@ from projections.jobs import json_text
 from projections.store import Row, Upsert, Writer
 from projections.tables import attempts, contents, executions, leases
 from schemas.entities import Execution, ExecutionStatus, KeptContent, Lease, LeaseEnd
-from schemas.events import ExecutionClaimed, ExecutionEvent
+from schemas.events import ExecutionEvent
 
 Key = tuple[str, str]
 """Tenant and execution id."""
@@ -59,18 +59,16 @@ class ExecutionRows:
         """An execution as it is now, and what that says about its newest grant."""
         execution = event.execution
         self._newest[execution.tenant, execution.execution_id] = execution
-        if not execution.lease_epoch:
+        runs = execution.status is ExecutionStatus.RUNNING
+        # While it runs, how an earlier lease ended may still stand in it.
+        if not runs and execution.lease_end is LeaseEnd.NONE:
             return
         key = (execution.tenant, execution.execution_id, execution.lease_epoch)
         row = self._grants.get(key)
         if row is None:
-            row = self._grants[key] = _grant_row(event)
-        if execution.lease_end is not LeaseEnd.NONE and not row["ended_ms"]:
-            # An error of an earlier attempt may still stand in the execution.
-            row["ended_ms"] = event.at_ms
-            row["lease_end"] = execution.lease_end.value
-            row["error"] = execution.error if execution.lease_end in _SPENT else ""
-            row["reported"] = execution.reported
+            row = self._grants[key] = _grant_row(execution)
+        if not runs and not row["ended_ms"]:
+            row |= _ending(event)
 
     def fold_lease(self, lease: Lease) -> None:
         """A heartbeat."""
@@ -140,12 +138,24 @@ def _execution_row(execution: Execution) -> Row:
     }
 
 
-def _grant_row(event: ExecutionEvent) -> dict[str, object]:
-    """The grant while it is open. Only in a compacted log it is not the claim that shows it first."""
+def _ending(event: ExecutionEvent) -> dict[str, object]:
     execution = event.execution
+    # Otherwise the error is one of an earlier attempt.
+    failed = execution.lease_end in _SPENT or execution.reported
+    return {
+        "ended_ms": event.at_ms,
+        "lease_end": execution.lease_end.value,
+        "error": execution.error if failed else "",
+        "reported": execution.reported,
+    }
+
+
+def _grant_row(execution: Execution) -> dict[str, object]:
+    """The grant while it is open. Its row has the attempt from the claim; only in a compacted log, and after
+    a purge, is the attempt taken from a later event."""
     attempt = execution.attempt
-    waits_again = execution.status in (ExecutionStatus.SCHEDULED, ExecutionStatus.PENDING)
-    if not isinstance(event, ExecutionClaimed) and waits_again and execution.lease_end in _SPENT:
+    waits = execution.status in (ExecutionStatus.SCHEDULED, ExecutionStatus.PENDING)
+    if waits and execution.lease_end in _SPENT:
         attempt = max(attempt - 1, 1)
     return {
         "tenant": execution.tenant,

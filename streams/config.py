@@ -54,7 +54,7 @@ class CommonSettings(BaseSettings):
     def load(cls) -> Self:
         """From the environment; SettingsError names every variable that is wrong."""
         try:
-            return cls()
+            return cls()  # type: ignore[call-arg]  # what it lacks comes from the environment
         except ValidationError as error:
             raise SettingsError(_explain(error)) from None
 
@@ -113,7 +113,6 @@ def parse_shards(text: str) -> dict[str, int]:
         if shards.setdefault(tenant, int(count)) != int(count):
             raise ValueError(f"tenant {tenant!r} is named twice with different shards")
     return shards
-
 
 
 def _explain(error: ValidationError) -> str:

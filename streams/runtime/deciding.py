@@ -1,0 +1,236 @@
+"""One batch: which commands and timers of which partitions are decided now, on overlays.
+
+`work` of all partitions comes before `commands` of any, so that a flood of registrations never looks like
+dying workers. Records, timers and time are bounded over all partitions together, and who is first rotates.
+A record that cannot be decoded goes to quarantine, and the partition goes on (STR-015); an engine that raises
+stops its partition and no other.
+
+Owns the batch until it is a list of drafts. May not know how drafts are committed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
+
+from schemas.commands import Command
+from schemas.entities import Record as LogRecord
+from schemas.replies import CommandDone
+from schemas.topics import Topics
+from streams.core.effects import Answer, Quarantine
+from streams.core.invariants import InvariantError
+from streams.core.transaction import Source
+from streams.runtime.checkpoint import Checkpoint, Draft
+from streams.runtime.partition import Ambient, Codec, Engine, GivenUp, Partition, Positions
+from streams.runtime.telemetry import Telemetry
+from streams.transport.log import Outgoing, Record
+
+BATCH_RECORDS = 500
+"""Commands of one transaction over all partitions."""
+BATCH_MS = 50
+"""Deciding stops here, so that others are not kept waiting (architecture §5.6)."""
+FIRE_LIMIT = 1_000
+"""Timers of one transaction over all partitions; what is left follows in the next."""
+SHARE_MIN = 20
+"""Of records and of timers: a partition's turn is worth its fixed cost."""
+QUARANTINE_BYTES = 64 * 1024
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True, eq=False)
+class Turn:
+    """One partition's part of the batch."""
+
+    partition: Partition
+    engine: Engine
+    now_ms: int
+    positions: Positions
+    taken_work: list[Record] = field(default_factory=list)
+    taken_commands: list[Record] = field(default_factory=list)
+    quarantined: list[Outgoing] = field(default_factory=list)
+    effects_seen: int = 0
+    more_due: bool = False
+
+    def give_back(self) -> None:
+        """The transaction was refused: everything is decided again, from the same position."""
+        self.partition.work.extendleft(reversed(self.taken_work))
+        self.partition.commands.extendleft(reversed(self.taken_commands))
+        self.engine.abort()
+
+
+class Decider:
+    """Used by one thread."""
+
+    def __init__(
+        self,
+        topics: Topics,
+        partition_count: int,
+        codec: Codec,
+        ambient: Ambient,
+        checkpoint: Checkpoint,
+        telemetry: Telemetry,
+        stop: Callable[[Partition, Exception], None],
+    ) -> None:
+        self._topics = topics
+        self._partition_count = partition_count
+        self._codec = codec
+        self._ambient = ambient
+        self._checkpoint = checkpoint
+        self._telemetry = telemetry
+        self._stop = stop
+        self._rotation = 0
+
+    def decide(self, partitions: Sequence[Partition], records_max: int) -> list[tuple[Turn, Draft]]:
+        """Decides what is there and due in these partitions, which all have something to do."""
+        self._rotation += 1
+        first = self._rotation % len(partitions)
+        turns = [turn for each in (*partitions[first:], *partitions[:first]) for turn in self._begin(each)]
+        deadline_ms = self._ambient.monotonic_ms() + BATCH_MS
+        left = self._decide_some(turns, records_max, deadline_ms, work=True)
+        if not any(turn.partition.work for turn in turns):
+            self._decide_some(turns, left, deadline_ms, work=False)
+        due = max(SHARE_MIN, FIRE_LIMIT // max(1, len(turns)))
+        drafts = []
+        for turn in turns:
+            draft = self._guard(turn, partial(self._finish, turn, due))
+            if draft is not None:
+                drafts.append((turn, draft))
+        return drafts
+
+    def _begin(self, partition: Partition) -> Iterable[Turn]:
+        engine = partition.engine
+        if engine is None:
+            return
+        now_ms = self._ambient.clock.now_ms()
+        turn = Turn(partition, engine, now_ms, partition.positions)
+        if self._guard(turn, partial(self._open, turn)) is not None:
+            yield turn
+
+    def _open(self, turn: Turn) -> Turn:
+        turn.engine.begin(turn.now_ms, self._ambient.chance)
+        if not turn.partition.opened:
+            try:
+                turn.engine.open_partition(self._partition_count)
+            except InvariantError as error:
+                raise GivenUp(f"HORARIUM_PARTITIONS: {error}; the number of partitions is fixed") from error
+        return turn
+
+    def _guard(self, turn: Turn, call: Callable[[], T]) -> T | None:
+        """What an engine raises is a broken invariant: its partition stops, the others go on."""
+        try:
+            return call()
+        except GivenUp:
+            raise
+        except Exception as error:
+            turn.give_back()
+            self._stop(turn.partition, error)
+            return None
+
+    def _decide_some(self, turns: list[Turn], budget: int, deadline_ms: int, *, work: bool) -> int:
+        waiting = [turn for turn in turns if (turn.partition.work if work else turn.partition.commands)]
+        for at, turn in enumerate(waiting):
+            share = max(SHARE_MIN, budget // (len(waiting) - at))
+            count = min(share, budget)
+            done = self._guard(turn, partial(self._take, turn, count, deadline_ms, work))
+            if done is None:
+                turns.remove(turn)
+            else:
+                budget -= done
+        return budget
+
+    def _take(self, turn: Turn, count: int, deadline_ms: int, work: bool) -> int:
+        queue: deque[Record] = turn.partition.work if work else turn.partition.commands
+        taken = turn.taken_work if work else turn.taken_commands
+        for done in range(count):
+            if not queue or (done and self._ambient.monotonic_ms() >= deadline_ms):
+                return done
+            record = queue.popleft()
+            taken.append(record)
+            self._decide_one(turn, record)
+            behind = record.offset + 1
+            turn.positions = turn.positions._replace(**{"work" if work else "commands": behind})
+        return count
+
+    def _decide_one(self, turn: Turn, record: Record) -> None:
+        try:
+            command = self._codec.decode(record.value or b"")
+            if not isinstance(command, Command):
+                raise ValueError(f"a {type(command).__name__} is no command")
+        except ValueError as error:
+            self._quarantine(turn, record, str(error))
+            self._telemetry.decided("undecodable", "quarantined")
+            return
+        source = Source(self._short(record.topic), record.offset, record.timestamp_ms)
+        turn.engine.decide(command, source)
+        self._look_at(turn, record, command)
+
+    def _look_at(self, turn: Turn, record: Record, command: LogRecord) -> None:
+        """Counts the outcome; a command whose handler raised is set aside as it came."""
+        effects = turn.engine.decided().effects
+        outcome = "accepted"
+        for effect in effects[turn.effects_seen :]:
+            match effect:
+                case Quarantine():
+                    self._quarantine(turn, record, effect.reason)
+                    outcome = "quarantined"
+                case Answer(reply=CommandDone(code=code)) if code and outcome == "accepted":
+                    outcome = code
+                case _:
+                    pass
+        turn.effects_seen = len(effects)
+        self._telemetry.decided(type(command).__name__, outcome)
+
+    def quarantine_unseen(self, partition: Partition, reason: str) -> Draft | None:
+        """A draft that sets the next record aside without deciding it: the log refuses what comes of it."""
+        queue = partition.work or partition.commands
+        if not queue or partition.engine is None:
+            return None
+        turn = Turn(partition, partition.engine, self._ambient.clock.now_ms(), partition.positions)
+        of_work = queue is partition.work
+        record = queue.popleft()
+        self._quarantine(turn, record, reason)
+        positions = partition.positions._replace(**{"work" if of_work else "commands": record.offset + 1})
+        return self._checkpoint.draft(partition, positions, turn.now_ms, quarantined=turn.quarantined)
+
+    def _quarantine(self, turn: Turn, record: Record, reason: str) -> None:
+        number = turn.partition.number
+        value = record.value or b""
+        headers = {
+            "topic": record.topic.encode(),
+            "partition": str(record.partition).encode(),
+            "offset": str(record.offset).encode(),
+            "bytes": str(len(value)).encode(),
+            "reason": reason[:1_000].encode(errors="replace"),
+        }
+        turn.quarantined.append(
+            Outgoing(self._topics.quarantine, number, record.key, value[:QUARANTINE_BYTES], headers)
+        )
+        self._telemetry.warning(
+            f"command set aside: {reason[:1_000]}",
+            topic=record.topic,
+            partition=record.partition,
+            offset=record.offset,
+        )
+
+    def _finish(self, turn: Turn, due: int) -> Draft:
+        partition, engine = turn.partition, turn.engine
+        turn.more_due = engine.fire(partition.settlement.settled_ms, due)
+        engine.grant()
+        decided = engine.decided()
+        # A list of its own: the engine's goes on with its next transaction.
+        return self._checkpoint.draft(
+            partition,
+            turn.positions,
+            turn.now_ms,
+            list(decided.events),
+            list(decided.effects),
+            turn.quarantined,
+        )
+
+    def _short(self, topic: str) -> str:
+        """As an event's cause names it: `commands` or `work`."""
+        return topic.removeprefix(self._topics.prefix)

@@ -1,0 +1,466 @@
+"""The loop of a process: poll, restore, decide, commit, wait; one thread, one step at a time.
+
+`step` is all there is: it reads what came (running the group's callbacks), restores a little, decides a
+bounded batch over all partitions with `work` before `commands`, commits it, and reports. No transaction is
+ever open across a poll, so what the group takes away has nothing unfinished (architecture §5.6).
+
+Owns the order of things. May not know what a command means (`core`), how a commit goes (`checkpoint`) or how
+a partition comes to life (`recovery`). No threads, no sleep, no clock of its own: a simulation drives it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import msgspec
+
+from schemas.topics import Topics
+from streams.core.effects import Alert
+from streams.runtime.checkpoint import Checkpoint, Draft
+from streams.runtime.deciding import BATCH_RECORDS, Decider, Turn
+from streams.runtime.ownership import Ownership
+from streams.runtime.partition import (
+    Ambient,
+    Codec,
+    GivenUp,
+    Partition,
+    PartitionState,
+    Settlement,
+    fingerprint,
+    write_marked,
+)
+from streams.runtime.recovery import Recovery
+from streams.runtime.status import StatusBoard
+from streams.runtime.telemetry import Telemetry
+from streams.runtime.tenants import TenantDirectory
+from streams.store.kv import Batch
+from streams.transport.log import (
+    GroupReader,
+    Isolation,
+    Log,
+    LogAborted,
+    LogError,
+    LogFatal,
+    LogRefused,
+    Reader,
+    TopicPartition,
+)
+
+WAIT_MS = 5
+"""Longest wait of a poll: two topics are read in turn, and each may get a record meanwhile."""
+IDLE_WAIT_MS = 100
+"""Longest wait of a poll while nothing is owned."""
+RESTORE_WAIT_SEC = 0.005
+LEASE_CHECK_MS = 50
+"""How often an idle partition is asked for ended leases; they need not be seen to the millisecond."""
+BEHIND_MS = 1_000
+"""Positions of records that nothing came of are committed after this, if no transaction took them along."""
+FULL_POLL_MS = 500
+"""How often the group is polled although more commands wait than a batch takes: callbacks run there."""
+MARK_MS = 3_600_000
+"""How often the mark of an idle partition is renewed: it says until when nothing was missed."""
+TENANTS_MS = 200
+"""How often the tenants topic is looked at."""
+FATAL_MAX = 5
+"""Writers lost in a row: another process has this instance's name, or the log cannot be written."""
+BACKOFF_MS = 5
+BACKOFF_MAX_MS = 500
+"""Pause after transactions that were refused in a row: the group tells us soon why."""
+
+
+class Processor:
+    """Everything of one process that touches partitions. Made by `main`, or by a simulation."""
+
+    def __init__(
+        self,
+        log: Log,
+        topics: Topics,
+        group: str,
+        partition_count: int,
+        ambient: Ambient,
+        codec: Codec,
+        checkpoint: Checkpoint,
+        recovery: Recovery,
+        status: StatusBoard,
+        tenants: TenantDirectory,
+        telemetry: Telemetry,
+    ) -> None:
+        self._log = log
+        self._topics = topics
+        self._group_name = group
+        self._ambient = ambient
+        self._checkpoint = checkpoint
+        self._recovery = recovery
+        self._status = status
+        self._tenants = tenants
+        self._telemetry = telemetry
+        self._decider = Decider(
+            topics, partition_count, codec, ambient, checkpoint, telemetry, self._stop_partition
+        )
+        self.ownership = Ownership(self._taken, self._finish, self._gone)
+        self._group: GroupReader | None = None
+        self._membership: object = None
+        self._work: Reader = log.reader(Isolation.COMMITTED)
+        self._work_changed = False
+        self._polled_ms = 0
+        self._tenants_ms = 0
+        self._marks_ms = ambient.monotonic_ms()
+        self._fatal_in_a_row = 0
+        self._aborted_in_a_row = 0
+        self._resume_ms = 0
+        self._alone = 0
+        self._doubtful: dict[int, Draft] = {}
+
+    # -- the step
+
+    def step(self, max_wait_sec: float | None = None) -> None:
+        """One turn. Waits at most `max_wait_sec` (by default until something is due, within bounds)."""
+        if not self._trust_clock():
+            return
+        self._poll(self._wait_sec() if max_wait_sec is None else max_wait_sec)
+        now_ms = self._ambient.monotonic_ms()
+        if now_ms - self._tenants_ms >= TENANTS_MS:
+            self._tenants_ms = now_ms
+            self._tenants.follow()
+        self._restore()
+        if now_ms >= self._resume_ms:
+            self._take_turn()
+        self._status.refresh(self.ownership)
+        self._renew_marks()
+
+    def stop(self) -> None:
+        """Hands the partitions over at once."""
+        if self._group is not None:
+            self._group.leave()
+            self._group = None
+        self._recovery.close()
+        self._work.close()
+
+    def next_wakeup_ms(self) -> int | None:
+        """When the earliest timer of a running partition is due; for whoever drives time."""
+        return min((each.wakeup_ms for each in self.ownership.running()), default=None)
+
+    def _wait_sec(self) -> float:
+        if not len(self.ownership):
+            return IDLE_WAIT_MS / 1000
+        if self._ambient.monotonic_ms() < self._resume_ms:
+            return WAIT_MS / 1000
+        now_ms = self._ambient.clock.now_ms()
+        wait_ms = 0 if self._recovery else WAIT_MS
+        for partition in self.ownership.running():
+            if partition.backlog or partition.more_due or not partition.opened:
+                return 0
+            wait_ms = min(wait_ms, partition.wakeup_ms - now_ms)
+        return max(0, wait_ms) / 1000
+
+    def _trust_clock(self) -> bool:
+        """More than 5 s off the brokers no partition is taken or kept (§5.10)."""
+        if self._ambient.clock.trustworthy():
+            return True
+        if self._group is not None:
+            self._telemetry.alert(
+                Alert("clock_step", "", "the clock is too far off the brokers' time: partitions given up")
+            )
+            self._group.leave()
+            self._group = None
+        return False
+
+    # -- reading
+
+    def _poll(self, wait_sec: float) -> None:
+        """`work` first: it is where the waiting is done, since workers' calls are the most frequent."""
+        if self._group is None:
+            self._group = self._log.group_reader(self._group_name, self._topics.commands, self.ownership)
+        if self.ownership.running():
+            self._poll_work(wait_sec)
+            wait_sec = 0
+        room = BATCH_RECORDS - sum(len(each.commands) for each in self.ownership)
+        now_ms = self._ambient.monotonic_ms()
+        if room <= 0 and now_ms - self._polled_ms < FULL_POLL_MS:
+            return
+        self._polled_ms = now_ms
+        try:
+            records = self._group.poll(max(1, room), wait_sec)
+        except LogFatal as error:
+            self._read_again(error)
+            records = []
+        # Of this poll: whatever is decided now must not be committed under a later membership (§5.2).
+        self._membership = self._group.membership()
+        for record in records:
+            partition = self.ownership.get(record.partition)
+            if partition is not None and partition.running:
+                partition.commands.append(record)
+
+    def _poll_work(self, wait_sec: float) -> None:
+        self._assign_work()
+        room = BATCH_RECORDS - sum(len(each.work) for each in self.ownership)
+        if room > 0:
+            try:
+                records = self._work.poll(room, wait_sec)
+            except LogFatal as error:
+                self._read_again(error)
+                return
+            for record in records:
+                self._ambient.clock.observe_broker(record.timestamp_ms)
+                partition = self.ownership.get(record.partition)
+                if partition is not None and partition.running:
+                    partition.work.append(record)
+        for partition in self.ownership.running():
+            # All that was read is decided, for good: only then does it count (§5.9).
+            if partition.settlement.asked and not partition.work:
+                position = self._work.position(TopicPartition(self._topics.work, partition.number))
+                if partition.settlement.decided_to(position):
+                    partition.more_due = True
+
+    def _assign_work(self) -> None:
+        """The owner of commands-p reads work-p, by a reader that is in no group (§5.2)."""
+        if not self._work_changed:
+            return
+        self._work_changed = False
+        topic = self._topics.work
+        self._work.assign(
+            {TopicPartition(topic, each.number): each.work_next for each in self.ownership.running()}
+        )
+
+    def _read_again(self, error: LogFatal) -> None:
+        """A position is not in the log any more (retention overtook us): go on where the log begins."""
+        self._telemetry.alert(Alert("internal_error", "", f"cannot read on: {error}"))
+        self._count_fatal(error)
+        for partition in self.ownership.running():
+            partition.forget_fetched()
+            partition.positions = self._recovery.within_log(partition.number, partition.positions)
+            if self._group is not None:
+                self._group.start(partition.number, partition.positions.commands)
+        self._work_changed = True
+
+    # -- restoring
+
+    def _restore(self) -> None:
+        if not self._recovery:
+            return
+        try:
+            # Ends what the former writer left open: before that, the log cannot say what became of it.
+            self._checkpoint.renew()
+        except LogError as error:
+            self._telemetry.warning(f"no writer yet: {error}")
+            return
+        ready, failed = self._recovery.step(RESTORE_WAIT_SEC)
+        for partition, reason in failed:
+            self._stop_partition(partition, reason)
+        for partition in ready:
+            self._go_live(partition)
+
+    def _go_live(self, partition: Partition) -> None:
+        if self._group is None or partition.engine is None:
+            return
+        doubtful = self._doubtful.pop(partition.number, None)
+        if doubtful is not None and is_in_log(doubtful, partition):
+            # The transaction whose outcome was unknown was committed: its askers still wait.
+            self._checkpoint.deliver(doubtful, partition.mark.last_offset)
+        partition.state = PartitionState.RUNNING
+        partition.settlement = Settlement()
+        partition.opened = False
+        partition.wakeup_ms = 0
+        self._group.start(partition.number, partition.positions.commands)
+        self._work_changed = True
+        self._telemetry.info("partition runs", partition=partition.number, offset=partition.mark.next_offset)
+
+    # -- deciding and committing
+
+    def _take_turn(self) -> None:
+        now_ms = self._ambient.clock.now_ms()
+        running = self.ownership.running()
+        self._look_for_ended_leases(running, now_ms)
+        busy = [
+            each
+            for each in running
+            if each.backlog or each.more_due or each.wakeup_ms <= now_ms or not each.opened
+        ]
+        if self._alone:
+            busy = [each for each in busy if each.backlog][:1]
+            self._alone = self._alone - 1 if busy else 0
+        decided = self._decider.decide(busy, 1 if self._alone else BATCH_RECORDS) if busy else []
+        spoken = [(turn, draft) for turn, draft in decided if draft.speaks]
+        if spoken or self._long_behind(running):
+            self._commit(decided)
+            return
+        for turn, draft in decided:
+            self._settle(turn, draft)
+
+    def _look_for_ended_leases(self, running: Sequence[Partition], now_ms: int) -> None:
+        for partition in running:
+            if partition.settlement.asked or now_ms - partition.lease_check_ms < LEASE_CHECK_MS:
+                continue
+            partition.lease_check_ms = now_ms
+            if partition.engine is not None and partition.engine.lease_due(now_ms):
+                work = TopicPartition(self._topics.work, partition.number)
+                try:
+                    end_offset = partial(self._log.end_offset, work, Isolation.UNCOMMITTED)
+                    partition.settlement.ask(now_ms, end_offset)
+                except LogError as error:
+                    self._telemetry.warning(f"end of work not known: {error}", partition=partition.number)
+
+    def _long_behind(self, running: Sequence[Partition]) -> bool:
+        oldest_ms = self._ambient.monotonic_ms() - BEHIND_MS
+        return any(each.behind_since_ms is not None and each.behind_since_ms <= oldest_ms for each in running)
+
+    def _commit(self, decided: Sequence[tuple[Turn, Draft]]) -> None:
+        drafts = [draft for _, draft in decided]
+        drafts += self._positions_alone({draft.partition.number for draft in drafts})
+        try:
+            failures = self._checkpoint.commit(drafts, self._membership)
+        except LogRefused as error:
+            self._give_back(decided, error)
+            self._isolate(decided, error)
+            return
+        except LogAborted as error:
+            # A stale membership above all: the next poll tells what is ours.
+            self._telemetry.fenced.inc()
+            self._give_back(decided, error)
+            return
+        except LogFatal as error:
+            self._doubt(drafts, error)
+            return
+        self._fatal_in_a_row = self._aborted_in_a_row = 0
+        for failure in failures:
+            self._stop_partition(failure.partition, failure.error)
+        for turn, _ in decided:
+            self._go_on(turn)
+
+    def _positions_alone(self, without: set[int]) -> list[Draft]:
+        """Partitions whose positions moved and that have nothing to say: they come along."""
+        now_ms = self._ambient.clock.now_ms()
+        return [
+            Draft(each, each.positions, now_ms)
+            for each in self.ownership.running()
+            if each.positions != each.committed and each.number not in without
+        ]
+
+    def _settle(self, turn: Turn, draft: Draft) -> None:
+        try:
+            self._checkpoint.settle_quietly(draft)
+        except Exception as error:
+            self._stop_partition(turn.partition, error)
+        else:
+            self._go_on(turn)
+
+    def _go_on(self, turn: Turn) -> None:
+        partition = turn.partition
+        if not partition.running or partition.engine is None:
+            return
+        partition.opened = True
+        partition.more_due = turn.more_due
+        partition.wakeup_ms = partition.engine.next_wakeup_ms(self._ambient.clock.now_ms())
+
+    def _give_back(self, decided: Sequence[tuple[Turn, Draft]], error: LogAborted) -> None:
+        """Nothing of it happened: overlays go, and the records are decided again from the same position."""
+        for turn, _ in decided:
+            turn.give_back()
+        pause_ms = min(BACKOFF_MAX_MS, BACKOFF_MS << min(self._aborted_in_a_row, 10))
+        self._aborted_in_a_row += 1
+        self._resume_ms = self._ambient.monotonic_ms() + pause_ms
+        self._telemetry.warning(f"transaction refused: {error}")
+
+    def _isolate(self, decided: Sequence[tuple[Turn, Draft]], error: LogRefused) -> None:
+        """What the log will never take is found by deciding records one by one, and set aside."""
+        taken = sum(len(turn.taken_work) + len(turn.taken_commands) for turn, _ in decided)
+        if len(decided) > 1 or taken > 1:
+            self._alone = max(1, taken)
+            return
+        for turn, _ in decided:
+            draft = self._decider.quarantine_unseen(turn.partition, str(error)) if taken else None
+            if draft is None:
+                self._stop_partition(turn.partition, error)
+            else:
+                self._commit([(turn, draft)])
+
+    def _doubt(self, drafts: Sequence[Draft], error: LogFatal) -> None:
+        """Committed or not, nobody knows: overlays go, and the log is asked after a new writer (§4)."""
+        self._telemetry.warning(f"outcome of a transaction is unknown: {error}")
+        for draft in drafts:
+            partition = draft.partition
+            if partition.engine is not None:
+                partition.engine.abort()
+            partition.forget_fetched()
+            partition.state = PartitionState.RESTORING
+            self._doubtful[partition.number] = draft
+            if self._group is not None:
+                self._group.hold(partition.number)
+            self._recovery.add(partition)
+        self._work_changed = True
+        self._count_fatal(error)
+
+    def _count_fatal(self, error: LogFatal) -> None:
+        self._fatal_in_a_row += 1
+        if self._fatal_in_a_row >= FATAL_MAX:
+            raise GivenUp(
+                f"{FATAL_MAX} times in a row: {error}. Does another process use this instance's name?"
+            )
+
+    def _renew_marks(self) -> None:
+        """An idle store stays usable: it says that up to now nothing was missed."""
+        if self._ambient.monotonic_ms() - self._marks_ms < MARK_MS:
+            return
+        self._marks_ms = self._ambient.monotonic_ms()
+        for partition in self.ownership.running():
+            self._mark_complete(partition)
+
+    def _mark_complete(self, partition: Partition) -> None:
+        if partition.store is not None:
+            partition.mark = msgspec.structs.replace(partition.mark, complete_ms=self._ambient.clock.now_ms())
+            write_marked(partition.store, Batch(), partition.mark)
+
+    # -- what the group says, and what goes wrong
+
+    def _taken(self, partition: Partition) -> None:
+        self._recovery.add(partition)
+        self._telemetry.info("partition assigned", partition=partition.number)
+
+    def _finish(self, partitions: Sequence[Partition]) -> None:
+        """Revoked: everything decided is committed but positions that nothing came of; then hand over."""
+        numbers = {partition.number for partition in partitions}
+        now_ms = self._ambient.clock.now_ms()
+        drafts = [
+            Draft(each, each.positions, now_ms) for each in partitions if each.positions != each.committed
+        ]
+        if drafts and self._group is not None:
+            try:
+                self._checkpoint.commit(drafts, self._group.membership())
+            except LogError as error:
+                # The successor decides these records again; nothing came of them.
+                self._telemetry.warning(f"positions not handed over: {error}", partitions=sorted(numbers))
+        for partition in partitions:
+            self._mark_complete(partition)
+
+    def _gone(self, partition: Partition, why: str) -> None:
+        self._recovery.drop(partition.number)
+        self._doubtful.pop(partition.number, None)
+        self._work_changed = True
+        self._status.forget(partition)
+        self._telemetry.info(f"partition {why}", partition=partition.number)
+
+    def _stop_partition(self, partition: Partition, error: Exception) -> None:
+        """No doubtful state: it stands still until a restart, and the others go on."""
+        partition.state = PartitionState.STOPPED
+        partition.reason = str(error)
+        self._recovery.drop(partition.number)
+        self._doubtful.pop(partition.number, None)
+        if self._group is not None:
+            self._group.hold(partition.number)
+        partition.close()
+        self._work_changed = True
+        self._telemetry.stopped.set(sum(1 for each in self.ownership if each.state is PartitionState.STOPPED))
+        self._telemetry.alert(
+            Alert("partition_stopped", "", f"partition {partition.number} stands still: {error}"),
+            partition=partition.number,
+            offset=partition.mark.next_offset,
+        )
+
+
+def is_in_log(draft: Draft, partition: Partition) -> bool:
+    """Whether a draft's transaction was committed, as the replayed partition shows."""
+    if draft.events:
+        key, value, _ = draft.events[-1]
+        return partition.mark.last_crc == fingerprint(key.encode(), value)
+    return partition.committed >= draft.positions

@@ -1,0 +1,57 @@
+"""Before anything is served: the topics are there and as they must be, and tenants are known.
+
+Owns those checks. A wrong number of partitions is refused, since every id would route elsewhere; durability
+that a production cluster should have is only missed aloud.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+from schemas.topics import Topics, catalogue
+from streams.config import ProcessorSettings
+from streams.runtime.partition import GivenUp
+from streams.runtime.telemetry import Telemetry
+from streams.transport.log import Log, LogError, LogRetriable
+
+T = TypeVar("T")
+
+PRODUCTION_REPLICATION = 3
+TRIES = 30
+"""Of a broker that does not answer yet; each try has its own time-out."""
+
+
+def ensure_topics(log: Log, settings: ProcessorSettings, telemetry: Telemetry) -> None:
+    """Makes what is missing and compares what is there."""
+    specs = catalogue(settings.namespace, settings.partitions, settings.replication)
+    if settings.replication < PRODUCTION_REPLICATION:
+        telemetry.warning(
+            f"HORARIUM_REPLICATION is {settings.replication}: a broker that dies takes records with it; "
+            f"production needs {PRODUCTION_REPLICATION}"
+        )
+    for tenant, shards in settings.dev_shards.items():
+        if shards > settings.partitions:
+            raise GivenUp(f"HORARIUM_DEV_SHARDS: {tenant!r} has more shards than there are partitions")
+    _insist(partial(log.create_topics, specs))
+    fixed = Topics(settings.namespace)
+    for topic in (fixed.commands, fixed.work, fixed.events):
+        count = _insist(partial(log.partitions, topic))
+        if count != settings.partitions:
+            raise GivenUp(
+                f"topic {topic} has {count} partitions and HORARIUM_PARTITIONS is {settings.partitions}; the "
+                "number of partitions is fixed for the life of an installation"
+            )
+
+
+def _insist(call: Callable[[], T]) -> T:
+    for left in reversed(range(TRIES)):
+        try:
+            return call()
+        except LogRetriable as error:
+            if not left:
+                raise GivenUp(f"no answer from Kafka: {error}") from error
+        except LogError as error:
+            raise GivenUp(f"Kafka: {error}") from error
+    raise AssertionError("unreachable")

@@ -1,0 +1,94 @@
+"""Says who runs a partition and how far it is: records on the compacted topic `status`, and gauges.
+
+At every change and every few seconds, by the plain writer: nobody decides by a status, except a successor
+that wants to know whether a writer lives (`predecessor`). May not know why a partition changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from schemas.replies import PartitionStatus
+from schemas.topics import Topics
+from streams.core.zones import TZ_VERSION
+from streams.runtime.partition import Ambient, Codec, Partition, PartitionState
+from streams.runtime.predecessor import STATUS_EVERY_MS
+from streams.runtime.telemetry import Telemetry
+from streams.transport.log import Isolation, Log, LogError, Outgoing, TopicPartition
+
+
+class StatusBoard:
+    """Used by one thread."""
+
+    def __init__(
+        self,
+        log: Log,
+        topics: Topics,
+        instance: str,
+        publish: Callable[[Outgoing], None],
+        codec: Codec,
+        ambient: Ambient,
+        telemetry: Telemetry,
+    ) -> None:
+        self._log = log
+        self._topics = topics
+        self._instance = instance
+        self._publish = publish
+        self._codec = codec
+        self._ambient = ambient
+        self._telemetry = telemetry
+        self._told: dict[int, tuple[PartitionState, int]] = {}
+
+    def refresh(self, partitions: Iterable[Partition]) -> None:
+        """Tells what changed, and the one partition that was not told of for longest, if it is time: asking
+        the log for the lag of all of them at once would be felt."""
+        now_ms = self._ambient.monotonic_ms()
+        oldest: Partition | None = None
+        oldest_ms = now_ms - STATUS_EVERY_MS
+        for partition in partitions:
+            state, told_ms = self._told.get(partition.number, (None, 0))
+            if state is not partition.state:
+                self._tell(partition, now_ms)
+            elif told_ms <= oldest_ms:
+                oldest, oldest_ms = partition, told_ms
+        if oldest is not None:
+            self._tell(oldest, now_ms)
+
+    def forget(self, partition: Partition) -> None:
+        """It is another's: what we last said of it is left to its new owner to replace."""
+        number = str(partition.number)
+        self._told.pop(partition.number, None)
+        self._telemetry.owner.labels(number).set(0)
+        self._telemetry.restore_remaining.labels(number).set(0)
+
+    def _tell(self, partition: Partition, now_ms: int) -> None:
+        self._told[partition.number] = (partition.state, now_ms)
+        self._telemetry.owner.labels(str(partition.number)).set(int(partition.running))
+        status = PartitionStatus(
+            partition=partition.number,
+            owner=self._instance,
+            state=partition.state.value,
+            reason=partition.reason[:1_000],
+            position=partition.mark.next_offset,
+            lag=self._lag(partition) if partition.running else 0,
+            restore_remaining=partition.restore_remaining,
+            tz_version=TZ_VERSION,
+            at_ms=self._ambient.clock.now_ms(),
+        )
+        key = str(partition.number).encode()
+        self._publish(Outgoing(self._topics.status, 0, key, self._codec.encode(status)))
+
+    def _lag(self, partition: Partition) -> int:
+        lag = 0
+        for topic, position in (
+            (self._topics.commands, partition.positions.commands),
+            (self._topics.work, partition.positions.work),
+        ):
+            try:
+                end = self._log.end_offset(TopicPartition(topic, partition.number), Isolation.UNCOMMITTED)
+            except LogError:
+                continue
+            behind = max(0, end - position)
+            self._telemetry.lag.labels(topic, str(partition.number)).set(behind)
+            lag += behind
+        return lag

@@ -1,0 +1,126 @@
+"""What the process knows of tenants: the tenants topic, read to its end before anything is served.
+
+Owns the settings by tenant and, from them, where a job lives (`streams.core.engine.Router`). May not know
+how a partition uses them. Only operators' changes write to the topic, and the first start of a development
+server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from schemas.entities import Tenant
+from schemas.events import TenantConfigured
+from schemas.topics import Topics, partition_of, tenant_partitions
+from streams.runtime.partition import Codec, GivenUp
+from streams.runtime.telemetry import Telemetry
+from streams.transport.log import Isolation, Log, Outgoing, Record, TopicPartition
+
+READ_RECORDS = 1_000
+READ_SEC = 0.05
+READS_MAX = 20_000
+"""Bounds the wait for the end of the topic; then the log is not to be had."""
+WRITE_SEC = 10.0
+ACTOR = "development"
+
+
+class TenantDirectory:
+    """Used by one thread."""
+
+    def __init__(
+        self, log: Log, topics: Topics, partition_count: int, codec: Codec, telemetry: Telemetry
+    ) -> None:
+        self._log = log
+        self._topics = topics
+        self._partition_count = partition_count
+        self._codec = codec
+        self._telemetry = telemetry
+        self._tp = TopicPartition(topics.tenants, 0)
+        self._tenants: dict[str, Tenant] = {}
+        self._partitions: dict[str, list[int]] = {}
+        self._reader = log.reader(Isolation.COMMITTED)
+        self._reader.assign({self._tp: log.start_offset(self._tp)})
+
+    def partition_of(self, tenant: str, job_id: str) -> int:
+        return partition_of(tenant, job_id, self.shards(tenant), self._partition_count)
+
+    def partitions_of(self, tenant: str) -> list[int]:
+        """Kept, since every work request asks; unknown tenants are not, since anyone may invent them."""
+        known = self._partitions.get(tenant)
+        return known or tenant_partitions(tenant, self.shards(tenant), self._partition_count)
+
+    def shards(self, tenant: str) -> int:
+        known = self._tenants.get(tenant)
+        return known.shards if known is not None else 1
+
+    def load(self) -> None:
+        """Reads to the end the topic has now."""
+        end = self._log.end_offset(self._tp, Isolation.UNCOMMITTED)
+        for _ in range(READS_MAX):
+            if self._reader.position(self._tp) >= end:
+                return
+            self._take(self._reader.poll(READ_RECORDS, READ_SEC))
+        raise GivenUp(f"the end of {self._topics.tenants} cannot be reached")
+
+    def follow(self) -> None:
+        """Takes what came since."""
+        self._take(self._reader.poll(READ_RECORDS, 0))
+
+    def configure(self, shards: Mapping[str, int], now_ms: int) -> None:
+        """First start of a development server: makes the tenants that are not there. A tenant's shards are
+        fixed, since its jobs would be looked for elsewhere."""
+        missing = []
+        for tenant, count in shards.items():
+            known = self._tenants.get(tenant)
+            if known is None:
+                missing.append(Tenant(tenant=tenant, shards=count))
+            elif known.shards != count:
+                raise GivenUp(
+                    f"HORARIUM_DEV_SHARDS: tenant {tenant!r} was made with {known.shards} shards and cannot "
+                    f"have {count}"
+                )
+        if missing:
+            self._write(missing, now_ms)
+            self.load()
+
+    def _write(self, tenants: list[Tenant], now_ms: int) -> None:
+        writer = self._log.plain_writer()
+        try:
+            for tenant in tenants:
+                event = TenantConfigured(
+                    at_ms=now_ms, actor=ACTOR, cause="HORARIUM_DEV_SHARDS", configured=tenant
+                )
+                value = self._codec.encode(event)
+                writer.send(Outgoing(self._tp.topic, self._tp.partition, tenant.tenant.encode(), value))
+            if not writer.flush(WRITE_SEC):
+                raise GivenUp(f"{self._tp.topic} cannot be written")
+        finally:
+            writer.close()
+
+    def _take(self, records: list[Record]) -> None:
+        for record in records:
+            name = (record.key or b"").decode(errors="replace")
+            if record.value is None:
+                self._tenants.pop(name, None)
+                self._partitions.pop(name, None)
+                continue
+            event = self._decode(record)
+            if event is not None:
+                self._tenants[name] = event.configured
+                self._partitions[name] = tenant_partitions(
+                    name, event.configured.shards, self._partition_count
+                )
+
+    def _decode(self, record: Record) -> TenantConfigured | None:
+        try:
+            event = self._codec.decode(record.value or b"")
+        except ValueError as error:
+            # What was known of the tenant stays: guessing would route its jobs elsewhere.
+            self._telemetry.warning(
+                f"tenant not understood: {error}", topic=record.topic, offset=record.offset
+            )
+            return None
+        return event if isinstance(event, TenantConfigured) else None
+
+    def close(self) -> None:
+        self._reader.close()

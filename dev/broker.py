@@ -141,6 +141,8 @@ class LocalKafka:
         self.port = port
         self.controller_port = 0
         self._asked_port = port
+        # Once clients have been told a port it stays, whatever happens to the process.
+        self._settled = False
         self._voters: str | None = None
         self._cluster_id: str | None = None
         self._settings = dict(settings or {})
@@ -164,11 +166,17 @@ class LocalKafka:
         """Whether the process lives."""
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def died(self) -> bool:
+        """Whether the process ended though nobody here ended it."""
+        return self._process is not None and self._process.poll() is not None
+
     def start(self) -> None:
         """Starts the node and returns when it answers clients."""
         for _ in range(START_TRIES):
             self.launch()
             if self.wait_ready():
+                self._settled = True
                 return
             if "already in use" not in processes.tail(self.log, 200):
                 break
@@ -241,16 +249,19 @@ class LocalKafka:
             before = json.loads(remembered.read_text())
             self.controller_port = before["controller"]
             self.port = self.port or before["broker"]
-        # The nodes of a cluster know each other's ports, so only a lone node may move.
-        if self._voters is None:
+        if self._may_move():
             if not self._asked_port and (not self.port or not _is_free(self.port)):
                 self.port = free_port()
             if not self.controller_port or not _is_free(self.controller_port):
                 self.controller_port = free_port()
         remembered.write_text(json.dumps({"broker": self.port, "controller": self.controller_port}))
 
+    def _may_move(self) -> bool:
+        # The nodes of a cluster know each other's ports.
+        return self._voters is None and not self._settled
+
     def _forget_ports(self) -> None:
-        if self._voters is None:
+        if self._may_move():
             self.port = self._asked_port
             self.controller_port = 0
             (self.data_dir / "ports.json").unlink(missing_ok=True)

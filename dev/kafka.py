@@ -12,6 +12,7 @@ import sys
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from dev import jars
@@ -28,9 +29,18 @@ class KafkaNotFound(Exception):
     """No broker, and no way to start one; the message says what to install."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A broker that answers."""
+
+    bootstrap: str
+    # The process, where it is one of ours: to watch it, or to kill it in a test.
+    broker: LocalKafka | None = None
+
+
 @contextmanager
-def find_or_start(data_dir: Path, *, port: int = 0, keep: bool = True) -> Iterator[str]:
-    """Gives the bootstrap servers of a broker that answers.
+def find_or_start(data_dir: Path, *, port: int = 0, keep: bool = True) -> Iterator[Found]:
+    """Gives a broker that answers.
 
     A broker started here keeps its log under `data_dir` (Docker: in a volume named after it) and goes
     on with it next time, unless `keep` is false.
@@ -39,16 +49,16 @@ def find_or_start(data_dir: Path, *, port: int = 0, keep: bool = True) -> Iterat
     if given:
         if not any(answers(server) for server in given.split(",")):
             raise KafkaNotFound(f"no broker answers at HORARIUM_KAFKA={given}")
-        yield given
+        yield Found(bootstrap=given)
         return
     if docker_answers():
         with _docker(data_dir, port=port, keep=keep) as bootstrap:
             if bootstrap is not None:
-                yield bootstrap
+                yield Found(bootstrap=bootstrap)
                 return
     _fetch_jars()
     with LocalKafka(data_dir, port=port) as broker:
-        yield broker.bootstrap
+        yield Found(bootstrap=broker.bootstrap, broker=broker)
     if not keep:
         shutil.rmtree(data_dir, ignore_errors=True)
 

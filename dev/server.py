@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Self
 
 from dev import processes
-from dev.broker import HOST, free_port
+from dev.broker import HOST, LocalKafka, free_port
 from dev.kafka import find_or_start
 from dev.keys import OPERATOR_ROLE, load_or_make
 
@@ -93,6 +93,8 @@ class Server:
         self.data_dir = data_dir.resolve()
         self.http_port = http_port or free_port()
         self.bootstrap = bootstrap or ""
+        # Our own broker, where it runs from jars.
+        self.broker: LocalKafka | None = None
         self.keys = load_or_make(self.data_dir)
         self.parts: dict[str, Part] = {}
         self._given_bootstrap = bootstrap
@@ -152,7 +154,8 @@ class Server:
         self.data_dir.mkdir(parents=True, exist_ok=True)
         self._lock_data()
         if self._given_bootstrap is None:
-            self.bootstrap = self._open.enter_context(find_or_start(self.data_dir / "kafka"))
+            found = self._open.enter_context(find_or_start(self.data_dir / "kafka"))
+            self.bootstrap, self.broker = found.bootstrap, found.broker
             self._say(f"Kafka answers at {self.bootstrap}")
         for number in range(self._processors):
             self._add(f"p{number}", PROCESSOR, {"HORARIUM_INSTANCE": f"p{number}"})
@@ -226,7 +229,10 @@ class Server:
         self._launch(self.parts[name])
 
     def tend(self) -> None:
-        """Reports parts that died and starts them again after a back-off; to be called every moment."""
+        """Reports what died and starts it again, parts after a back-off; to be called every moment."""
+        if self.broker is not None and self.broker.died:
+            self._say(f"the broker ended by itself; it starts again (see {self.broker.log})")
+            self.broker.start()
         now = time.monotonic()
         for part in self.parts.values():
             if not part.wanted or part.running:

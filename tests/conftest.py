@@ -15,8 +15,8 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     from dev.kafka import KafkaNotFound, find_or_start
 
     try:
-        with find_or_start(tmp_path_factory.mktemp("kafka"), keep=False) as bootstrap:
-            yield bootstrap
+        with find_or_start(tmp_path_factory.mktemp("kafka"), keep=False) as found:
+            yield found.bootstrap
     except KafkaNotFound as error:
         pytest.fail(str(error), pytrace=False)
 

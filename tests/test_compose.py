@@ -91,8 +91,8 @@ def docker_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_docker_engine_that_answers_is_used(
     docker_calls: Path, tmp_path: Path, keep: bool, end: str
 ) -> None:
-    with kafka.find_or_start(tmp_path / "data", port=4711, keep=keep) as bootstrap:
-        assert bootstrap == "127.0.0.1:4711"
+    with kafka.find_or_start(tmp_path / "data", port=4711, keep=keep) as found:
+        assert found.bootstrap == "127.0.0.1:4711"
     calls = docker_calls.read_text().splitlines()
     assert calls[-2].startswith("4711 compose --file=")
     assert calls[-2].endswith(" up --detach --wait kafka")

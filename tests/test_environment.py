@@ -1,6 +1,7 @@
 """The ground the other tests stand on: broker, database, and children that end with their parent."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -34,7 +35,8 @@ def test_nothing_answers_where_nobody_listens() -> None:
 def test_a_killed_broker_goes_on_with_its_log_on_its_port(tmp_path: Path) -> None:
     with broker.LocalKafka(tmp_path) as kafka:
         before = (tmp_path / "log" / "meta.properties").read_text(), kafka.bootstrap
-        kafka.kill()
+        os.kill(kafka.pid, signal.SIGKILL)
+        wait_until(lambda: kafka.died)
         kafka.start()
         assert ((tmp_path / "log" / "meta.properties").read_text(), kafka.bootstrap) == before
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from schemas.commands import RegisterMode, Slot
@@ -16,7 +18,7 @@ from tests.unit.core.world import TENANT, World, granted, hints, rebuild, seen
 PUT = RegisterMode.PUT
 
 
-def dead(world: World, job_id: str = "job-1", **kw: object) -> Execution:
+def dead(world: World, job_id: str = "job-1", **kw: Any) -> Execution:
     world.register(job_id, delay_sec=0, retry=RetryPolicy(max_attempts=1), **kw)
     world.run()
     (grant,) = world.claim("A")
@@ -266,9 +268,9 @@ def test_a_command_that_raises_is_quarantined_and_the_rest_goes_on(monkeypatch: 
 
 
 def test_a_time_driven_bug_pauses_its_job_which_can_be_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
-    from streams.core.handlers import timing
+    from streams.core.handlers import scheduling, timing
 
-    real = timing.settle
+    real = scheduling.settle
 
     def broken(tx: object, job: object) -> object:
         if job.job_id == "bad":  # type: ignore[attr-defined]

@@ -5,6 +5,8 @@ The cases named LSE-… come from public fault reports of other schedulers.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from schemas.commands import Beat, Complete, Completion, ExtendLease, Fail, Failure, Slot
@@ -16,7 +18,7 @@ from tests.unit.core.world import World, granted, ref
 NO_JITTER = RetryPolicy(max_attempts=3, backoff_base_sec=10, jitter=RetryJitter.NONE)
 
 
-def started(**kw: object) -> World:
+def started(**kw: Any) -> World:
     """A world in which `e1` has just become due."""
     world = World()
     world.register("e1", delay_sec=0, **kw)

@@ -36,7 +36,7 @@ def skips(world: World) -> dict[SkipReason, int]:
 
 def work_off(world: World, limit: int = 5_000) -> list[int]:
     """Claims and completes one after the other; the scheduled times in that order."""
-    done = []
+    done: list[int] = []
     while len(done) < limit and (grants := world.claim("W")):
         done.append(grants[0].execution.scheduled_ms)
         world.complete(grants[0])

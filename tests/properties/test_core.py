@@ -1,0 +1,207 @@
+"""Properties of one partition under any sequence of calls: replay equals live, compaction changes nothing,
+nothing early, at most one accepted outcome, one execution of a job at a time, every occurrence accounted for.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from schemas import codec
+from schemas.commands import RegisterMode
+from schemas.entities import Execution, ExecutionStatus, RetryPolicy
+from schemas.events import CursorEvent, Event, ExecutionEvent
+from schemas.replies import Grant
+from streams.core.planning import plan_of
+from streams.core.schedule import count_occurrences
+from streams.store.memory import MemoryStore
+from tests.unit.core.world import TENANT, World, compacted, rebuild
+
+JOBS = ["a", "b", "c"]
+SCHEDULES: list[dict[str, Any]] = [
+    {"delay_sec": 0},
+    {"delay_sec": 7},
+    {"every_sec": 3},
+    {"cron": "*/5 * * * * *"},
+    {"cron": "30 2 * * *", "time_zone": "Europe/London"},
+]
+INDEXES = (b"b", b"c", b"n", b"o", b"q")
+
+
+def indexes(store: MemoryStore) -> list[tuple[bytes, bytes]]:
+    return [entry for family in INDEXES for entry in store.scan(family, bytes((family[0] + 1,)))]
+
+
+class Partition(RuleBasedStateMachine):
+    @initialize(seed=st.integers(0, 10_000))
+    def begin(self, seed: int) -> None:
+        self.world = World("2026-03-29T00:59:50Z", seed)
+        self.grants: list[Grant] = []
+        self.accepted: Counter[str] = Counter()
+
+    @rule(
+        job=st.sampled_from(JOBS),
+        schedule=st.sampled_from(SCHEDULES),
+        put=st.booleans(),
+        deliveries=st.integers(1, 3),
+    )
+    def register(self, job: str, schedule: dict[str, Any], put: bool, deliveries: int) -> None:
+        mode = RegisterMode.PUT if put else RegisterMode.CREATE
+        retry = RetryPolicy(max_attempts=2, backoff_base_sec=1, backoff_max_sec=5)
+        self.world.register(
+            job, mode=mode, max_deliveries=deliveries, lease_sec=4, timeout_sec=9, retry=retry, **schedule
+        )
+
+    @rule(sec=st.sampled_from([0.001, 1, 2.5, 5, 30]))
+    def walk(self, sec: float) -> None:
+        self.world.until(self.world.now_ms + round(sec * 1000))
+
+    @rule(sec=st.sampled_from([3, 11, 100, 5_000, 90_000, 200_000]))
+    def outage(self, sec: int) -> None:
+        self.world.now_ms += sec * 1000
+        self.world.run()
+
+    @rule(count=st.integers(1, 3), worker=st.sampled_from("AB"))
+    def claim(self, count: int, worker: str) -> None:
+        self.grants += self.world.claim(worker, count, claim_id="c")
+
+    @precondition(lambda self: self.grants)
+    @rule(
+        data=st.data(),
+        what=st.sampled_from(["complete", "fail", "beat", "release", "snooze", "cancel", "give up"]),
+    )
+    def report(self, data: st.DataObject, what: str) -> None:
+        grant = data.draw(st.sampled_from(self.grants))
+        match what:
+            case "complete":
+                self.world.complete(grant)
+            case "fail":
+                self.world.fail(grant)
+            case "give up":
+                self.world.fail(grant, retryable=False)
+            case "beat":
+                self.world.beat(grant, b"1")
+            case "release":
+                self.world.release(grant)
+            case "snooze":
+                self.world.release(grant, 2)
+            case "cancel":
+                self.world.cancel(grant.execution.execution_id)
+
+    @rule(job=st.sampled_from(JOBS), own=st.booleans())
+    def trigger(self, job: str, own: bool) -> None:
+        self.world.trigger(job, payload=b'"own"' if own else None)
+
+    @rule(job=st.sampled_from(JOBS))
+    def cancel(self, job: str) -> None:
+        self.world.cancel_job(job)
+
+    @precondition(lambda self: self.grants)
+    @rule(data=st.data(), own=st.booleans())
+    def replay(self, data: st.DataObject, own: bool) -> None:
+        grant = data.draw(st.sampled_from(self.grants))
+        self.world.replay(grant.execution.execution_id, payload=b'"new"' if own else None)
+
+    @rule()
+    def abort(self) -> None:
+        engine = self.world.engine
+        engine.begin(self.world.now_ms, self.world.chance.random)
+        engine.fire(self.world.now_ms, 10)
+        engine.grant()
+        engine.abort()
+
+    @rule()
+    def restart(self) -> None:
+        """The process dies; the store is opened again, soft state is gone."""
+        old = self.world
+        from tests.unit.core.world import Engine, OnePartition
+
+        old.engine = Engine(0, old.store, codec, OnePartition())
+        old.run()
+
+    @invariant()
+    def one_at_a_time(self) -> None:
+        running = Counter(e.job_id for e in self.world.executions() if e.status is ExecutionStatus.RUNNING)
+        assert all(count == 1 for count in running.values()), running
+
+    @invariant()
+    def nothing_was_quarantined(self) -> None:
+        assert self.world.quarantined == []
+        assert "internal_error" not in [alert.kind for alert in self.world.alerts]
+
+    def teardown(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        world = self.world
+        for log in (
+            world.log,
+            compacted(world.log, len(world.log)),
+            compacted(world.log, len(world.log) // 2),
+        ):
+            engine = rebuild(log)
+            assert engine.digest() == world.engine.digest()
+            assert indexes(engine.state.kv._base) == indexes(world.store)  # type: ignore[arg-type]
+        events = [codec.decode(value) for _, value in world.log if value is not None]
+        check_history([event for event in events if isinstance(event, Event)])
+        check_accounted(world, [event for event in events if isinstance(event, Event)])
+
+
+def check_history(events: list[Event]) -> None:
+    """Nothing early, epochs granted once and growing, outcomes accepted once, tokens growing."""
+    epochs: dict[str, int] = defaultdict(int)
+    outcomes: Counter[tuple[str, int]] = Counter()
+    token = 0
+    for event in events:
+        if not isinstance(event, ExecutionEvent):
+            continue
+        e: Execution = event.execution
+        name = type(event).__name__
+        if name == "ExecutionClaimed":
+            assert event.at_ms >= e.due_ms
+            assert e.lease_epoch == epochs[e.execution_id] + 1
+            assert e.fencing_token > token
+            epochs[e.execution_id], token = e.lease_epoch, e.fencing_token
+        if name in ("ExecutionCompleted", "ExecutionDeadLettered", "AttemptFailed"):
+            outcomes[e.execution_id, e.lease_epoch] += 1
+    assert all(count == 1 for count in outcomes.values()), outcomes
+
+
+def check_accounted(world: World, events: list[Event]) -> None:
+    """Each occurrence of a known job up to its cursor was fired, cancelled, kept, or is in a skip record."""
+    for job_id in JOBS:
+        job = world.engine.state.job(TENANT, job_id)
+        if job is None:
+            continue
+        cursor = world.cursor(job_id)
+        if not cursor.last_ms or job.schedule.kind.value == "ONCE":
+            continue
+        due = count_occurrences(plan_of(job), job.created_ms, cursor.last_ms)
+        fired, skipped = set(), 0
+        for event in events:
+            if isinstance(event, ExecutionEvent):
+                e = event.execution
+                ours = e.kind.value == "SCHEDULE" and e.job_id == job_id and e.fired_ms >= job.created_ms
+                if ours and e.execution_id.split(".")[1] == _incarnation(job.incarnation):
+                    fired.add(e.execution_id)
+            elif isinstance(event, CursorEvent):
+                c = event.cursor
+                if c.job_id == job_id and c.incarnation == job.incarnation:
+                    skipped += sum(skip.count for skip in c.skips)
+        kept = sum(kept.count for kept in cursor.catch_up)
+        assert due == len(fired) + skipped + kept, (job_id, due, len(fired), skipped, kept)
+
+
+def _incarnation(number: int) -> str:
+    from schemas.ids import base36
+
+    return base36(number)
+
+
+Partition.TestCase.settings = settings(
+    max_examples=40, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+)
+TestPartition = Partition.TestCase

@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from types import FrameType
 
 from prometheus_client import start_http_server
@@ -24,7 +25,7 @@ from streams.runtime.partition import Ambient, GivenUp
 from streams.runtime.predecessor import Predecessors
 from streams.runtime.processor import Processor
 from streams.runtime.recovery import Recovery
-from streams.runtime.startup import ensure_topics
+from streams.runtime.startup import ensure_topics, insist
 from streams.runtime.status import StatusBoard
 from streams.runtime.telemetry import Telemetry, log_as_json
 from streams.runtime.tenants import TenantDirectory
@@ -62,9 +63,11 @@ def build(
     topics = settings.topics
     ensure_topics(log, settings, telemetry)
     tenants = TenantDirectory(log, topics, settings.partitions, codec, telemetry)
-    tenants.load()
-    tenants.configure(settings.dev_shards, times.clock.now_ms())
-    checkpoint = Checkpoint(log, topics, settings.transactional_id, codec, times, telemetry, on_step)
+    insist(tenants.load)
+    insist(partial(tenants.configure, settings.dev_shards, times.clock.now_ms()))
+    checkpoint = insist(
+        partial(Checkpoint, log, topics, settings.transactional_id, codec, times, telemetry, on_step)
+    )
     predecessors = Predecessors(log, topics, settings.transactional_id, codec, times, telemetry)
     recovery = Recovery(
         log,

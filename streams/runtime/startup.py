@@ -6,6 +6,7 @@ that a production cluster should have is only missed aloud.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
@@ -19,8 +20,9 @@ from streams.transport.log import Log, LogError, LogRetriable
 T = TypeVar("T")
 
 PRODUCTION_REPLICATION = 3
-TRIES = 30
-"""Of a broker that does not answer yet; each try has its own time-out."""
+TRIES = 150
+PAUSE_SEC = 0.2
+"""Between tries: half a minute for brokers that still elect leaders of new topics."""
 
 
 def ensure_topics(log: Log, settings: ProcessorSettings, telemetry: Telemetry) -> None:
@@ -34,10 +36,10 @@ def ensure_topics(log: Log, settings: ProcessorSettings, telemetry: Telemetry) -
     for tenant, shards in settings.dev_shards.items():
         if shards > settings.partitions:
             raise GivenUp(f"HORARIUM_DEV_SHARDS: {tenant!r} has more shards than there are partitions")
-    _insist(partial(log.create_topics, specs))
+    insist(partial(log.create_topics, specs))
     fixed = Topics(settings.namespace)
     for topic in (fixed.commands, fixed.work, fixed.events):
-        count = _insist(partial(log.partitions, topic))
+        count = insist(partial(log.partitions, topic))
         if count != settings.partitions:
             raise GivenUp(
                 f"topic {topic} has {count} partitions and HORARIUM_PARTITIONS is {settings.partitions}; the "
@@ -45,13 +47,15 @@ def ensure_topics(log: Log, settings: ProcessorSettings, telemetry: Telemetry) -
             )
 
 
-def _insist(call: Callable[[], T]) -> T:
+def insist(call: Callable[[], T]) -> T:
+    """Calls until the log answers; GivenUp when it does not or refuses. Only before the loop starts."""
     for left in reversed(range(TRIES)):
         try:
             return call()
         except LogRetriable as error:
             if not left:
                 raise GivenUp(f"no answer from Kafka: {error}") from error
+            threading.Event().wait(PAUSE_SEC)
         except LogError as error:
             raise GivenUp(f"Kafka: {error}") from error
     raise AssertionError("unreachable")

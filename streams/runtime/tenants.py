@@ -39,7 +39,7 @@ class TenantDirectory:
         self._tenants: dict[str, Tenant] = {}
         self._partitions: dict[str, list[int]] = {}
         self._reader = log.reader(Isolation.COMMITTED)
-        self._reader.assign({self._tp: log.start_offset(self._tp)})
+        self._started = False
 
     def partition_of(self, tenant: str, job_id: str) -> int:
         return partition_of(tenant, job_id, self.shards(tenant), self._partition_count)
@@ -55,6 +55,9 @@ class TenantDirectory:
 
     def load(self) -> None:
         """Reads to the end the topic has now."""
+        if not self._started:
+            self._reader.assign({self._tp: self._log.start_offset(self._tp)})
+            self._started = True
         end = self._log.end_offset(self._tp, Isolation.UNCOMMITTED)
         for _ in range(READS_MAX):
             if self._reader.position(self._tp) >= end:

@@ -1,0 +1,99 @@
+"""Client and worker library of Horarium.
+
+`Client` and `AsyncClient` speak the whole API; `App` runs handlers; `TestContext` tests them.
+"""
+
+from horarium.app import App
+from horarium.client import AsyncClient, Client
+from horarium.context import Context
+from horarium.errors import (
+    ApiError,
+    BadRequest,
+    Conflict,
+    ConnectionFailed,
+    FieldError,
+    Forbidden,
+    HorariumError,
+    IdempotencyKeyReused,
+    InvalidAnswer,
+    NotFound,
+    PreconditionFailed,
+    RateLimited,
+    TooLarge,
+    Unauthorized,
+    Unavailable,
+)
+from horarium.exchange import VERSION as __version__
+from horarium.exchange import RetryRules
+from horarium.models import (
+    Attempt,
+    BatchItem,
+    Claimed,
+    DeadLetter,
+    Event,
+    Execution,
+    Grants,
+    Job,
+    LastExecution,
+    LeaseAnswer,
+    Page,
+    Partition,
+    ScheduledTask,
+)
+from horarium.results import Completed, Fail, Failed, NonRetryable, Snooze
+from horarium.schedules import At, Cron, Delay, Every, JobSpec, RetryPolicy
+from horarium.testing import TestContext
+from horarium.work_calls import Beat, Outcome
+from horarium.worker import Worker
+
+__all__ = [
+    "ApiError",
+    "App",
+    "AsyncClient",
+    "At",
+    "Attempt",
+    "BadRequest",
+    "BatchItem",
+    "Beat",
+    "Claimed",
+    "Client",
+    "Completed",
+    "Conflict",
+    "ConnectionFailed",
+    "Context",
+    "Cron",
+    "DeadLetter",
+    "Delay",
+    "Event",
+    "Every",
+    "Execution",
+    "Fail",
+    "Failed",
+    "FieldError",
+    "Forbidden",
+    "Grants",
+    "HorariumError",
+    "IdempotencyKeyReused",
+    "InvalidAnswer",
+    "Job",
+    "JobSpec",
+    "LastExecution",
+    "LeaseAnswer",
+    "NonRetryable",
+    "NotFound",
+    "Outcome",
+    "Page",
+    "Partition",
+    "PreconditionFailed",
+    "RateLimited",
+    "RetryPolicy",
+    "RetryRules",
+    "ScheduledTask",
+    "Snooze",
+    "TestContext",
+    "TooLarge",
+    "Unauthorized",
+    "Unavailable",
+    "Worker",
+    "__version__",
+]

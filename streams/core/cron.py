@@ -32,7 +32,7 @@ from streams.core.cron_fields import (
 )
 from streams.core.instants import DAY_S, EPOCH_ORDINAL
 
-__all__ = ["Cron", "CronError", "parse_cron"]
+__all__ = ["Cron", "CronError", "parse_cron", "uses_hash"]
 
 MAX_CHARS = 1000  # every value of every field written out takes some 550
 MAX_PART_CHARS = 40  # so much of a bad part is repeated in a message
@@ -205,9 +205,14 @@ def parse_cron(text: object, seed: str = "", field: str = "schedule.cron") -> Cr
     if len(text) > MAX_CHARS:
         raise CronError(field, text[:MAX_PART_CHARS], f"longer than {MAX_CHARS} characters")
     try:
-        return _parse(text, seed if _HASH_RE.search(text) else "")
+        return _parse(text, seed if uses_hash(text) else "")
     except Refused as refused:
         raise CronError(field, refused.part[:MAX_PART_CHARS], refused.detail) from None
+
+
+def uses_hash(text: str) -> bool:
+    """Whether the expression depends on the job, `h` counting as `H`; without it the seed is ignored."""
+    return _HASH_RE.search(text) is not None
 
 
 @lru_cache(maxsize=CACHED)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from streams.core.cron import MAX_CHARS, Cron, CronError, parse_cron
+from streams.core.cron import MAX_CHARS, Cron, CronError, parse_cron, uses_hash
 from streams.core.instants import format_local, parse_local
 
 
@@ -244,6 +244,14 @@ def test_hash_is_stable_for_ever() -> None:
 
 
 STABLE = "3 15 20 8 0"
+
+
+def test_only_hashed_expressions_need_the_job() -> None:
+    for text in ("H * * * *", "0 0 * * h", "0 1,h(2-3) * * *", "* H/5 * * *"):
+        assert uses_hash(text)
+        assert parse_cron(text, "acme/a")
+    for text in ("0 0 * * THU", "0 0 * MAR *", "@hourly", ""):
+        assert not uses_hash(text)
 
 
 def test_equal_expressions_are_one_object() -> None:

@@ -68,6 +68,9 @@ class EncoderCompiler:
         schema = names.resolve(schema)
         name = full_name(schema)
         names_in_python = attributes(self._classes[name])
+        if list(names_in_python) != [field["name"] for field in schema["fields"]]:
+            # An attribute without a field would be lost in silence.
+            raise ValueError(f"{name}: the schema file does not have the fields of the class")
         function = Function()
         # Walked even if it is done: types may be spelled out in here and only named further on.
         pieces = [

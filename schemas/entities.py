@@ -228,8 +228,8 @@ class Execution(Record):
 
     `due_ms` is when it may start (scheduled time and delays; the end of a backoff for a retry).
     `started_ms`, `worker_id`, `claim_id`, `lease_*`, `deadline_ms` belong to the newest grant.
-    `delivery_count` counts grants of this attempt. `fired_ms` is when the partition decided it. `replay_key` is
-    the request that put it back from the dead letters, `replays` how often that happened.
+    `delivery_count` counts grants of this attempt. `fired_ms` is when the partition decided it.
+    `replay_key` is the request that put it back from the dead letters, `replays` how often that happened.
     """
 
     tenant: str

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from functools import lru_cache
 
 from schemas.entities import Cursor, Entity, Execution, Job, KeptContent, Lease, PartitionMeta
 
@@ -43,6 +44,7 @@ def derived_job_id(tenant: str, request_key: str) -> str:
     return DERIVED_PREFIX + _short_hash(tenant, request_key)
 
 
+@lru_cache(maxsize=65_536)  # asked several times in the life of an execution
 def scheduled_execution_id(job_id: str, incarnation: int, scheduled_ms: int) -> str:
     """The id of a scheduled occurrence."""
     return f"{job_id}.{base36(incarnation)}.{base36(scheduled_ms)}.{SCHEDULED_KIND}"

@@ -167,6 +167,7 @@ class Engine:
         self._tx = None
         self._parking.undo()
         self.state.kv.clear()
+        self.state.forget_decoded()
         self.state.timers.reload()
         self.state.leases.reload()
 

@@ -122,6 +122,7 @@ class Transaction:
     def rollback(self, to: Savepoint) -> None:
         """As if nothing had been decided since the savepoint."""
         self.state.kv.rollback(to.kv)
+        self.state.forget_decoded()
         self.state.timers.rollback(to.timers)
         self.state.leases.rollback(to.leases)
         del self.events[to.events :]

@@ -102,7 +102,7 @@ def walk(zone: Zone, start_s: int, expressions: list[Expression]) -> int:
 
 
 def test_a_sample_of_all_transitions() -> None:
-    """Every 83rd change (a prime, so that no zone's rhythm is met), and the known oddities."""
+    """Every 167th change (a prime, so that no zone's rhythm is met), and the known oddities."""
     odd = [
         ("Pacific/Apia", "2011-12-30T10:00"),  # a day without a date
         ("Antarctica/Troll", "2026-03-29T01:00"),  # two hours
@@ -114,7 +114,7 @@ def test_a_sample_of_all_transitions() -> None:
         ("Africa/Casablanca", "2026-02-15T02:00"),
         ("Europe/Dublin", "2026-10-25T01:00"),
     ]
-    chosen = list(islice(transitions(), 0, None, 83))
+    chosen = list(islice(transitions(), 0, None, 167))
     chosen += [(get_zone(name), ms(datetime.fromisoformat(f"{text}Z")) // 1000) for name, text in odd]
     assert sum(walk(zone, start_s, EXPRESSIONS) for zone, start_s in chosen) > 10_000
 

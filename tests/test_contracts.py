@@ -18,7 +18,7 @@ SERVER = ("schemas", "streams", "projections", "api")
 
 # Package of others -> the only modules (or, with a dot at the end, packages) that may import it.
 ONLY_IN = {
-    "confluent_kafka": ("streams.transport.kafka",),
+    "confluent_kafka": ("streams.transport.kafka.",),
     "rocksdict": ("streams.store.rocks",),
     "fastavro": ("schemas.codec",),
     "sqlalchemy": ("projections.",),

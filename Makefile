@@ -3,7 +3,7 @@
 # Java 17+ with Maven for a broker.
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo test quick check lint types contracts tests lock fmt clean
+.PHONY: help up demo test quick check lint types contracts tests walk lock fmt clean
 
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
@@ -35,10 +35,10 @@ test: $(VENV) ## everything: lint, types, contracts, all tests, with a real brok
 		$(MAKE) --no-print-directory $$step || status=1; done; exit $$status
 
 check: $(VENV) lint types ## all that needs no broker and no database
-	@$(RUN) -m pytest -q -m "not kafka and not postgres and not slow"
+	@$(RUN) -m pytest -q -m "not kafka and not postgres and not slow and not long"
 
 quick: $(VENV) lint types ## the minute before a commit: lint, types, contracts, unit tests
-	@$(RUN) -m pytest -q -m "not kafka and not postgres and not slow" \
+	@$(RUN) -m pytest -q -m "not kafka and not postgres and not slow and not long" \
 		tests/test_contracts.py tests/test_tidy.py tests/unit
 
 lint: $(VENV) ## ruff: rules and format
@@ -53,7 +53,10 @@ contracts: $(VENV) ## who may import whom
 
 tests: $(VENV) ## all tests
 	@$(RUN) -m dev.kafka
-	@$(RUN) -m pytest
+	@$(RUN) -m pytest -m "not long"
+
+walk: $(VENV) ## schedules against the slow reference at every offset change of every zone (15 minutes)
+	@$(RUN) -m pytest -m long
 
 fmt: $(VENV) ## format, and fix what ruff can fix
 	@$(RUN) -m ruff check --fix

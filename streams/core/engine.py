@@ -92,6 +92,7 @@ class Engine:
         self._parking = Parking()
         self._tx: Transaction | None = None
         self._settled_ms = 0
+        self._unmatched: list[str] = []
 
     # -- live
 
@@ -101,7 +102,8 @@ class Engine:
         self.state.timers.advance_floor(now_ms)
         self.state.leases.advance_floor(now_ms)
         self._parking.drop_stale(now_ms)
-        self._tx = Transaction(self.state, now_ms, chance)
+        self._tx = Transaction(self.state, now_ms, chance, pools=self._unmatched)
+        self._unmatched = []
 
     def open_partition(self, partition_count: int) -> None:
         """Records what the partition was made with, if that is new. Raises InvariantError if P changed."""
@@ -144,8 +146,9 @@ class Engine:
         return len(visited) == limit or len(ended) == limit
 
     def grant(self) -> None:
-        """Gives pending executions to parked requests, in the pools that this transaction touched."""
-        match(self._open(), self._parking, self.partition)
+        """Gives pending executions to parked requests, in the pools that this transaction touched. Pools that
+        could give more than one pass may are taken up again by the next one, which is then due at once."""
+        self._unmatched = match(self._open(), self._parking, self.partition)
 
     def decided(self) -> Decided:
         tx = self._open()
@@ -163,7 +166,8 @@ class Engine:
         self.state.leases.written()
 
     def abort(self) -> None:
-        """Drops the transaction."""
+        """Drops the transaction. Its requests stay parked, so their pools are matched again."""
+        self._unmatched = self._open().pools
         self._tx = None
         self._parking.undo()
         self.state.kv.clear()
@@ -175,6 +179,8 @@ class Engine:
 
     def next_wakeup_ms(self, now_ms: int) -> int:
         """When `fire` should be called next, lease ends left aside."""
+        if self._unmatched:
+            return now_ms
         self.state.timers.load_ahead(now_ms)
         soonest = self.state.timers.next_ms()
         ahead = now_ms + WHEEL_AHEAD_MS // 2

@@ -8,7 +8,7 @@ from schemas.commands import ScheduleSpec
 from schemas.entities import Job, Schedule, ScheduleKind
 from schemas.replies import FieldProblem
 from streams.core import schedule as occurrences
-from streams.core.cron import parse_cron
+from streams.core.cron import parse_cron, uses_hash
 from streams.core.instants import parse_instant, parse_local
 from streams.core.limits import HORIZON_MS, PAST_MS_MAX
 from streams.core.schedule import Occurrence
@@ -67,8 +67,7 @@ def _built(schedule: Schedule, seed: str) -> occurrences.Schedule:
 
 def plan(schedule: Schedule, tenant: str, job_id: str) -> occurrences.Schedule:
     """The schedule as `streams.core.schedule` computes with it; jobs that share an expression share it."""
-    hashed = "H" in schedule.cron
-    return _built(schedule, f"{tenant}/{job_id}" if hashed else "")
+    return _built(schedule, f"{tenant}/{job_id}" if uses_hash(schedule.cron) else "")
 
 
 def plan_of(job: Job) -> occurrences.Schedule:

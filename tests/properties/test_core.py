@@ -16,10 +16,11 @@ from schemas.commands import RegisterMode
 from schemas.entities import Execution, ExecutionStatus, RetryPolicy
 from schemas.events import CursorEvent, Event, ExecutionEvent
 from schemas.replies import Grant
+from streams.core.engine import Engine
 from streams.core.planning import plan_of
 from streams.core.schedule import count_occurrences
 from streams.store.memory import MemoryStore
-from tests.unit.core.world import TENANT, World, compacted, rebuild
+from tests.unit.core.world import TENANT, OnePartition, World, compacted, rebuild
 
 JOBS = ["a", "b", "c"]
 SCHEDULES: list[dict[str, Any]] = [
@@ -118,8 +119,6 @@ class Partition(RuleBasedStateMachine):
     def restart(self) -> None:
         """The process dies; the store is opened again, soft state is gone."""
         old = self.world
-        from tests.unit.core.world import Engine, OnePartition
-
         old.engine = Engine(0, old.store, codec, OnePartition())
         old.run()
 

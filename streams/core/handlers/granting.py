@@ -58,8 +58,12 @@ def request_work(
         tx.effects.append(Answer(command.reply_partition, seen))
 
 
-def match(tx: Transaction, parking: Parking, partition: int) -> None:
-    """Grants what the pools touched in this transaction can give; hints where there is no credit."""
+def match(tx: Transaction, parking: Parking, partition: int) -> list[str]:
+    """Grants what the pools touched in this transaction can give; hints where there is no credit.
+
+    Returns the pools that had more to give than one pass may.
+    """
+    unfinished = []
     for pool_key in dict.fromkeys(tx.pools):
         outbox = _Outbox(tx, pool_key, partition)
         queues = _Queues(tx, parking, pool_key)
@@ -72,8 +76,11 @@ def match(tx: Transaction, parking: Parking, partition: int) -> None:
                 continue
             credit = parking.spend(pool_key, asker)
             outbox.add(asker, _claim(tx, execution, credit))
+        else:
+            unfinished.append(pool_key)
         outbox.flush()
         _hint(tx, parking, pool_key, partition)
+    return unfinished
 
 
 def _is_granted(tx: Transaction, execution: Execution) -> bool:

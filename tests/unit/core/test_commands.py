@@ -382,3 +382,33 @@ def test_an_aborted_transaction_leaves_no_trace() -> None:
     world.run()
     assert len(world.claim("A", 5)) == 2
     assert rebuild(world.log).digest() == engine.digest()
+
+
+def test_what_one_pass_may_not_grant_is_granted_by_the_next() -> None:
+    world = World()
+    for n in range(2_500):
+        world.register(f"j{n}", delay_sec=0)
+    world.run()
+    workers = [Slot(worker_id=f"w{n}", credit=500) for n in range(6)]
+    assert len(granted(world.request(*workers))) == 2_500
+
+
+def test_a_request_outlives_an_aborted_transaction() -> None:
+    from schemas.commands import RequestWork
+    from streams.core.transaction import Source
+
+    world = World()
+    world.register(delay_sec=0)
+    world.run()
+    slot = Slot(worker_id="A", credit=1)
+    request = RequestWork(
+        **world._envelope(), pool="default", seq=1, grants_seen=0, park_sec=20, slots=(slot,)
+    )
+    engine = world.engine
+    for _ in range(2):  # the command is read again after the abort
+        engine.begin(world.now_ms, world.chance.random)
+        engine.decide(request, Source("work", 1, world.now_ms))
+        engine.grant()
+        assert len(engine.decided().events) == 1
+        engine.abort()
+    assert len(granted(world.run())) == 1

@@ -300,3 +300,13 @@ def test_skip_records_are_exact() -> None:
     cursor = world.cursor()
     at = parse_instant("2026-05-01T00:03:00Z", "t")
     assert cursor.skips == (Skip(from_ms=at, to_ms=at, count=1, reason=SkipReason.OVERLAP),)
+
+
+@pytest.mark.parametrize("cron", ["H * * * * *", "h/7 * * * * *"])
+def test_hashed_schedules_fire_again_and_again(cron: str) -> None:
+    world = World()
+    world.register(cron=cron)
+    for _ in range(3):
+        world.until(world.cursor().next_ms)
+        assert len(work_off(world)) == 1
+    assert world.cursor().status is J.ACTIVE

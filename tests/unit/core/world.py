@@ -95,6 +95,7 @@ class World:
                 self._take(effect)
             self.store.write(self.engine.commit())
             self.engine.written()
+            more = more or self.engine.next_wakeup_ms(self.now_ms) <= self.now_ms
         return self.replies[first:]
 
     def _take(self, effect: object) -> None:

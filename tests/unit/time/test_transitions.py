@@ -119,7 +119,7 @@ def test_a_sample_of_all_transitions() -> None:
     assert sum(walk(zone, start_s, EXPRESSIONS) for zone, start_s in chosen) > 10_000
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_all_transitions() -> None:
     """Some 4,400 distinct changes; takes about ten minutes."""

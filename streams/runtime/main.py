@@ -10,31 +10,21 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
-from functools import partial
 from types import FrameType
 
 from prometheus_client import start_http_server
 
-from schemas import codec
 from streams import ambient
 from streams.ambient import Clock
 from streams.config import ProcessorSettings, SettingsError
-from streams.core.engine import Engine
-from streams.runtime.checkpoint import Checkpoint, Step
+from streams.runtime.checkpoint import Step
 from streams.runtime.partition import Ambient, GivenUp
-from streams.runtime.predecessor import Predecessors
-from streams.runtime.processor import Processor
-from streams.runtime.recovery import Recovery
-from streams.runtime.startup import ensure_topics, insist
-from streams.runtime.status import StatusBoard
 from streams.runtime.telemetry import Telemetry, log_as_json
-from streams.runtime.tenants import TenantDirectory
-from streams.store.kv import StoreFolder
+from streams.runtime.wiring import build
 from streams.store.rocks import RocksFolder, StateFolderBusyError
 from streams.transport.kafka.log import KafkaLog
-from streams.transport.log import Log, LogError
+from streams.transport.log import LogError
 
-FLUSH_SEC = 5.0
 REFUSED = 2
 """Exit code when the operator has to change something first."""
 
@@ -51,53 +41,7 @@ class Stop:
         self.wanted = True
 
 
-def build(
-    settings: ProcessorSettings,
-    log: Log,
-    folder: StoreFolder,
-    times: Ambient,
-    telemetry: Telemetry,
-    on_step: Callable[[Step], None] = lambda step: None,
-) -> tuple[Processor, Checkpoint]:
-    """A processor on any log and store, with topics checked and tenants read; the simulation's door, too."""
-    topics = settings.topics
-    ensure_topics(log, settings, telemetry)
-    tenants = TenantDirectory(log, topics, settings.partitions, codec, telemetry)
-    insist(tenants.load)
-    insist(partial(tenants.configure, settings.dev_shards, times.clock.now_ms()))
-    checkpoint = insist(
-        partial(Checkpoint, log, topics, settings.transactional_id, codec, times, telemetry, on_step)
-    )
-    predecessors = Predecessors(log, topics, settings.transactional_id, codec, times, telemetry)
-    recovery = Recovery(
-        log,
-        topics,
-        settings.group,
-        folder,
-        lambda number, store: Engine(number, store, codec, tenants),
-        codec,
-        times,
-        predecessors,
-        telemetry,
-    )
-    status = StatusBoard(log, topics, settings.instance, checkpoint.publish, codec, times, telemetry)
-    processor = Processor(
-        log,
-        topics,
-        settings.group,
-        settings.partitions,
-        times,
-        codec,
-        checkpoint,
-        recovery,
-        status,
-        tenants,
-        telemetry,
-    )
-    return processor, checkpoint
-
-
-def run(settings: ProcessorSettings, stop: Stop, on_step: Callable[[Step], None] = lambda step: None) -> None:
+def run(settings: ProcessorSettings, stop: Stop, on_step: Callable[[Step], None] = nothing) -> None:
     """Until a signal comes. Raises GivenUp, SettingsError, StateFolderBusyError or LogError."""
     telemetry = Telemetry()
     if settings.metrics_port:
@@ -109,8 +53,7 @@ def run(settings: ProcessorSettings, stop: Stop, on_step: Callable[[Step], None]
         stack.callback(folder.close)
         log = KafkaLog(settings.kafka)
         stack.callback(log.close)
-        processor, checkpoint = build(settings, log, folder, times, telemetry, on_step)
-        stack.callback(checkpoint.close, FLUSH_SEC)
+        processor = build(settings, log, folder, times, telemetry, on_step)
         telemetry.info("processor started", partitions=settings.partitions, namespace=settings.namespace)
         try:
             while not stop.wanted:

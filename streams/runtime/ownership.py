@@ -60,4 +60,3 @@ class Ownership:
             partition = self._owned.pop(number, None)
             if partition is not None:
                 self._gone(partition, why)
-                partition.close()

@@ -11,38 +11,34 @@ a partition comes to life (`recovery`). No threads, no sleep, no clock of its ow
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 import msgspec
 
 from schemas.topics import Topics
 from streams.core.effects import Alert
-from streams.runtime.checkpoint import Checkpoint, Draft
-from streams.runtime.deciding import BATCH_RECORDS, Decider, Turn
+from streams.runtime.checkpoint import Checkpoint
+from streams.runtime.deciding import BATCH_RECORDS, Decider
 from streams.runtime.ownership import Ownership
 from streams.runtime.partition import (
     Ambient,
     Codec,
-    GivenUp,
     Partition,
     PartitionState,
     Settlement,
-    fingerprint,
     write_marked,
 )
 from streams.runtime.recovery import Recovery
 from streams.runtime.status import StatusBoard
 from streams.runtime.telemetry import Telemetry
 from streams.runtime.tenants import TenantDirectory
+from streams.runtime.turns import Turns
 from streams.store.kv import Batch
 from streams.transport.log import (
     GroupReader,
     Isolation,
     Log,
-    LogAborted,
     LogError,
     LogFatal,
-    LogRefused,
     Reader,
     TopicPartition,
 )
@@ -52,21 +48,14 @@ WAIT_MS = 5
 IDLE_WAIT_MS = 100
 """Longest wait of a poll while nothing is owned."""
 RESTORE_WAIT_SEC = 0.005
-LEASE_CHECK_MS = 50
-"""How often an idle partition is asked for ended leases; they need not be seen to the millisecond."""
-BEHIND_MS = 1_000
-"""Positions of records that nothing came of are committed after this, if no transaction took them along."""
 FULL_POLL_MS = 500
 """How often the group is polled although more commands wait than a batch takes: callbacks run there."""
 MARK_MS = 3_600_000
 """How often the mark of an idle partition is renewed: it says until when nothing was missed."""
+FLUSH_SEC = 5.0
+"""For replies that are on their way when the process stops."""
 TENANTS_MS = 200
 """How often the tenants topic is looked at."""
-FATAL_MAX = 5
-"""Writers lost in a row: another process has this instance's name, or the log cannot be written."""
-BACKOFF_MS = 5
-BACKOFF_MAX_MS = 500
-"""Pause after transactions that were refused in a row: the group tells us soon why."""
 
 
 class Processor:
@@ -95,8 +84,11 @@ class Processor:
         self._status = status
         self._tenants = tenants
         self._telemetry = telemetry
-        self._decider = Decider(
+        decider = Decider(
             topics, partition_count, codec, ambient, checkpoint, telemetry, self._stop_partition
+        )
+        self._turns = Turns(
+            log, topics, ambient, decider, checkpoint, telemetry, self._restore_again, self._stop_partition
         )
         self.ownership = Ownership(self._taken, self._finish, self._gone)
         self._group: GroupReader | None = None
@@ -106,11 +98,7 @@ class Processor:
         self._polled_ms = 0
         self._tenants_ms = 0
         self._marks_ms = ambient.monotonic_ms()
-        self._fatal_in_a_row = 0
-        self._aborted_in_a_row = 0
-        self._resume_ms = 0
-        self._alone = 0
-        self._doubtful: dict[int, Draft] = {}
+        self._closing: list[Partition] = []
 
     # -- the step
 
@@ -124,18 +112,22 @@ class Processor:
             self._tenants_ms = now_ms
             self._tenants.follow()
         self._restore()
-        if now_ms >= self._resume_ms:
-            self._take_turn()
+        self._turns.take(self.ownership.running(), self._membership)
         self._status.refresh(self.ownership)
         self._renew_marks()
+        self._close_one()
 
     def stop(self) -> None:
         """Hands the partitions over at once."""
         if self._group is not None:
             self._group.leave()
             self._group = None
+        while self._closing:
+            self._close_one()
         self._recovery.close()
         self._work.close()
+        self._tenants.close()
+        self._checkpoint.close(FLUSH_SEC)
 
     def next_wakeup_ms(self) -> int | None:
         """When the earliest timer of a running partition is due; for whoever drives time."""
@@ -144,7 +136,7 @@ class Processor:
     def _wait_sec(self) -> float:
         if not len(self.ownership):
             return IDLE_WAIT_MS / 1000
-        if self._ambient.monotonic_ms() < self._resume_ms:
+        if self._turns.paused:
             return WAIT_MS / 1000
         now_ms = self._ambient.clock.now_ms()
         wait_ms = 0 if self._recovery else WAIT_MS
@@ -226,7 +218,7 @@ class Processor:
     def _read_again(self, error: LogFatal) -> None:
         """A position is not in the log any more (retention overtook us): go on where the log begins."""
         self._telemetry.alert(Alert("internal_error", "", f"cannot read on: {error}"))
-        self._count_fatal(error)
+        self._turns.count_fatal(error)
         for partition in self.ownership.running():
             partition.forget_fetched()
             partition.positions = self._recovery.within_log(partition.number, partition.positions)
@@ -254,10 +246,7 @@ class Processor:
     def _go_live(self, partition: Partition) -> None:
         if self._group is None or partition.engine is None:
             return
-        doubtful = self._doubtful.pop(partition.number, None)
-        if doubtful is not None and is_in_log(doubtful, partition):
-            # The transaction whose outcome was unknown was committed: its askers still wait.
-            self._checkpoint.deliver(doubtful, partition.mark.last_offset)
+        self._turns.resolve(partition)
         partition.state = PartitionState.RUNNING
         partition.settlement = Settlement()
         partition.opened = False
@@ -265,138 +254,6 @@ class Processor:
         self._group.start(partition.number, partition.positions.commands)
         self._work_changed = True
         self._telemetry.info("partition runs", partition=partition.number, offset=partition.mark.next_offset)
-
-    # -- deciding and committing
-
-    def _take_turn(self) -> None:
-        now_ms = self._ambient.clock.now_ms()
-        running = self.ownership.running()
-        self._look_for_ended_leases(running, now_ms)
-        busy = [
-            each
-            for each in running
-            if each.backlog or each.more_due or each.wakeup_ms <= now_ms or not each.opened
-        ]
-        if self._alone:
-            busy = [each for each in busy if each.backlog][:1]
-            self._alone = self._alone - 1 if busy else 0
-        decided = self._decider.decide(busy, 1 if self._alone else BATCH_RECORDS) if busy else []
-        spoken = [(turn, draft) for turn, draft in decided if draft.speaks]
-        if spoken or self._long_behind(running):
-            self._commit(decided)
-            return
-        for turn, draft in decided:
-            self._settle(turn, draft)
-
-    def _look_for_ended_leases(self, running: Sequence[Partition], now_ms: int) -> None:
-        for partition in running:
-            if partition.settlement.asked or now_ms - partition.lease_check_ms < LEASE_CHECK_MS:
-                continue
-            partition.lease_check_ms = now_ms
-            if partition.engine is not None and partition.engine.lease_due(now_ms):
-                work = TopicPartition(self._topics.work, partition.number)
-                try:
-                    end_offset = partial(self._log.end_offset, work, Isolation.UNCOMMITTED)
-                    partition.settlement.ask(now_ms, end_offset)
-                except LogError as error:
-                    self._telemetry.warning(f"end of work not known: {error}", partition=partition.number)
-
-    def _long_behind(self, running: Sequence[Partition]) -> bool:
-        oldest_ms = self._ambient.monotonic_ms() - BEHIND_MS
-        return any(each.behind_since_ms is not None and each.behind_since_ms <= oldest_ms for each in running)
-
-    def _commit(self, decided: Sequence[tuple[Turn, Draft]]) -> None:
-        drafts = [draft for _, draft in decided]
-        drafts += self._positions_alone({draft.partition.number for draft in drafts})
-        try:
-            failures = self._checkpoint.commit(drafts, self._membership)
-        except LogRefused as error:
-            self._give_back(decided, error)
-            self._isolate(decided, error)
-            return
-        except LogAborted as error:
-            # A stale membership above all: the next poll tells what is ours.
-            self._telemetry.fenced.inc()
-            self._give_back(decided, error)
-            return
-        except LogFatal as error:
-            self._doubt(drafts, error)
-            return
-        self._fatal_in_a_row = self._aborted_in_a_row = 0
-        for failure in failures:
-            self._stop_partition(failure.partition, failure.error)
-        for turn, _ in decided:
-            self._go_on(turn)
-
-    def _positions_alone(self, without: set[int]) -> list[Draft]:
-        """Partitions whose positions moved and that have nothing to say: they come along."""
-        now_ms = self._ambient.clock.now_ms()
-        return [
-            Draft(each, each.positions, now_ms)
-            for each in self.ownership.running()
-            if each.positions != each.committed and each.number not in without
-        ]
-
-    def _settle(self, turn: Turn, draft: Draft) -> None:
-        try:
-            self._checkpoint.settle_quietly(draft)
-        except Exception as error:
-            self._stop_partition(turn.partition, error)
-        else:
-            self._go_on(turn)
-
-    def _go_on(self, turn: Turn) -> None:
-        partition = turn.partition
-        if not partition.running or partition.engine is None:
-            return
-        partition.opened = True
-        partition.more_due = turn.more_due
-        partition.wakeup_ms = partition.engine.next_wakeup_ms(self._ambient.clock.now_ms())
-
-    def _give_back(self, decided: Sequence[tuple[Turn, Draft]], error: LogAborted) -> None:
-        """Nothing of it happened: overlays go, and the records are decided again from the same position."""
-        for turn, _ in decided:
-            turn.give_back()
-        pause_ms = min(BACKOFF_MAX_MS, BACKOFF_MS << min(self._aborted_in_a_row, 10))
-        self._aborted_in_a_row += 1
-        self._resume_ms = self._ambient.monotonic_ms() + pause_ms
-        self._telemetry.warning(f"transaction refused: {error}")
-
-    def _isolate(self, decided: Sequence[tuple[Turn, Draft]], error: LogRefused) -> None:
-        """What the log will never take is found by deciding records one by one, and set aside."""
-        taken = sum(len(turn.taken_work) + len(turn.taken_commands) for turn, _ in decided)
-        if len(decided) > 1 or taken > 1:
-            self._alone = max(1, taken)
-            return
-        for turn, _ in decided:
-            draft = self._decider.quarantine_unseen(turn.partition, str(error)) if taken else None
-            if draft is None:
-                self._stop_partition(turn.partition, error)
-            else:
-                self._commit([(turn, draft)])
-
-    def _doubt(self, drafts: Sequence[Draft], error: LogFatal) -> None:
-        """Committed or not, nobody knows: overlays go, and the log is asked after a new writer (§4)."""
-        self._telemetry.warning(f"outcome of a transaction is unknown: {error}")
-        for draft in drafts:
-            partition = draft.partition
-            if partition.engine is not None:
-                partition.engine.abort()
-            partition.forget_fetched()
-            partition.state = PartitionState.RESTORING
-            self._doubtful[partition.number] = draft
-            if self._group is not None:
-                self._group.hold(partition.number)
-            self._recovery.add(partition)
-        self._work_changed = True
-        self._count_fatal(error)
-
-    def _count_fatal(self, error: LogFatal) -> None:
-        self._fatal_in_a_row += 1
-        if self._fatal_in_a_row >= FATAL_MAX:
-            raise GivenUp(
-                f"{FATAL_MAX} times in a row: {error}. Does another process use this instance's name?"
-            )
 
     def _renew_marks(self) -> None:
         """An idle store stays usable: it says that up to now nothing was missed."""
@@ -413,39 +270,48 @@ class Processor:
 
     # -- what the group says, and what goes wrong
 
+    def _close_one(self) -> None:
+        """Closing a store takes a tenth of a second: not inside a rebalance, and one at a time."""
+        if self._closing:
+            self._closing.pop(0).close()
+
     def _taken(self, partition: Partition) -> None:
+        for former in [each for each in self._closing if each.number == partition.number]:
+            self._closing.remove(former)
+            former.close()
         self._recovery.add(partition)
+        self._status.refresh([partition])
         self._telemetry.info("partition assigned", partition=partition.number)
 
     def _finish(self, partitions: Sequence[Partition]) -> None:
         """Revoked: everything decided is committed but positions that nothing came of; then hand over."""
-        numbers = {partition.number for partition in partitions}
-        now_ms = self._ambient.clock.now_ms()
-        drafts = [
-            Draft(each, each.positions, now_ms) for each in partitions if each.positions != each.committed
-        ]
-        if drafts and self._group is not None:
-            try:
-                self._checkpoint.commit(drafts, self._group.membership())
-            except LogError as error:
-                # The successor decides these records again; nothing came of them.
-                self._telemetry.warning(f"positions not handed over: {error}", partitions=sorted(numbers))
+        if self._group is not None:
+            self._turns.hand_over(partitions, self._group.membership())
         for partition in partitions:
             self._mark_complete(partition)
 
     def _gone(self, partition: Partition, why: str) -> None:
         self._recovery.drop(partition.number)
-        self._doubtful.pop(partition.number, None)
+        self._turns.forget(partition)
         self._work_changed = True
+        self._closing.append(partition)
         self._status.forget(partition)
         self._telemetry.info(f"partition {why}", partition=partition.number)
+
+    def _restore_again(self, partition: Partition) -> None:
+        """What became of its newest transaction is not known: the log is asked."""
+        partition.state = PartitionState.RESTORING
+        if self._group is not None:
+            self._group.hold(partition.number)
+        self._work_changed = True
+        self._recovery.add(partition)
 
     def _stop_partition(self, partition: Partition, error: Exception) -> None:
         """No doubtful state: it stands still until a restart, and the others go on."""
         partition.state = PartitionState.STOPPED
         partition.reason = str(error)
         self._recovery.drop(partition.number)
-        self._doubtful.pop(partition.number, None)
+        self._turns.forget(partition)
         if self._group is not None:
             self._group.hold(partition.number)
         partition.close()
@@ -456,11 +322,3 @@ class Processor:
             partition=partition.number,
             offset=partition.mark.next_offset,
         )
-
-
-def is_in_log(draft: Draft, partition: Partition) -> bool:
-    """Whether a draft's transaction was committed, as the replayed partition shows."""
-    if draft.events:
-        key, value, _ = draft.events[-1]
-        return partition.mark.last_crc == fingerprint(key.encode(), value)
-    return partition.committed >= draft.positions

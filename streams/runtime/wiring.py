@@ -1,0 +1,74 @@
+"""Puts a processor together on any log, store and clock: the door of `main`, and of simulations.
+
+Owns which part gets which. May not know Kafka or RocksDB, so that a simulation loads neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from schemas import codec
+from streams.config import ProcessorSettings
+from streams.core.engine import Engine
+from streams.runtime.checkpoint import Checkpoint, Step
+from streams.runtime.partition import Ambient
+from streams.runtime.predecessor import Predecessors
+from streams.runtime.processor import Processor
+from streams.runtime.recovery import EngineFactory, Recovery
+from streams.runtime.startup import ensure_topics, insist
+from streams.runtime.status import StatusBoard
+from streams.runtime.telemetry import Telemetry
+from streams.runtime.tenants import TenantDirectory
+from streams.store.kv import StoreFolder
+from streams.transport.log import Log
+
+
+def nothing(step: Step) -> None:
+    """What a processor does at each commit step when nobody wants to know."""
+
+
+def build(
+    settings: ProcessorSettings,
+    log: Log,
+    folder: StoreFolder,
+    times: Ambient,
+    telemetry: Telemetry,
+    on_step: Callable[[Step], None] = nothing,
+    make_engine: EngineFactory | None = None,
+) -> Processor:
+    """A processor whose topics are checked and whose tenants are read; it owns nothing yet."""
+    topics = settings.topics
+    ensure_topics(log, settings, telemetry)
+    tenants = TenantDirectory(log, topics, settings.partitions, codec, telemetry)
+    insist(tenants.load)
+    insist(partial(tenants.configure, settings.dev_shards, times.clock.now_ms()))
+    checkpoint = insist(
+        partial(Checkpoint, log, topics, settings.transactional_id, codec, times, telemetry, on_step)
+    )
+    predecessors = Predecessors(log, topics, settings.transactional_id, codec, times, telemetry)
+    recovery = Recovery(
+        log,
+        topics,
+        settings.group,
+        folder,
+        make_engine or (lambda number, store: Engine(number, store, codec, tenants)),
+        codec,
+        times,
+        predecessors,
+        telemetry,
+    )
+    status = StatusBoard(log, topics, settings.instance, checkpoint.publish, codec, times, telemetry)
+    return Processor(
+        log,
+        topics,
+        settings.group,
+        settings.partitions,
+        times,
+        codec,
+        checkpoint,
+        recovery,
+        status,
+        tenants,
+        telemetry,
+    )

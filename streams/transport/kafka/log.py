@@ -39,7 +39,7 @@ from streams.transport.log import (
 
 TRANSACTION_TIMEOUT_MS = 10_000  # a dead writer's transaction holds readers back this long
 REQUEST_SEC = 10.0
-STABLE_RETRY_SEC = 0.01
+RETRY_SEC = 0.01
 
 # A group name only because librdkafka wants one: readers that assign themselves never speak to a group.
 READER_GROUP = "horarium-reader"
@@ -83,6 +83,7 @@ class KafkaLog:
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise translate(error.args[0], name) from error
+        self._wait_until_known([spec.name for spec in specs])
 
     def partitions(self, topic: str) -> int:
         try:
@@ -119,7 +120,7 @@ class KafkaLog:
             except LogRetriable:
                 if monotonic_ms() > deadline:
                     raise
-            threading.Event().wait(STABLE_RETRY_SEC)
+            threading.Event().wait(RETRY_SEC)
 
     def reader(self, isolation: Isolation) -> KafkaReader:
         return KafkaReader({**self._settings, "group.id": READER_GROUP}, isolation)
@@ -136,6 +137,22 @@ class KafkaLog:
 
     def close(self) -> None:
         """Readers and writers are closed by who asked for them; Admin goes with its last reference."""
+
+    def _wait_until_known(self, names: Sequence[str]) -> None:
+        # The controller answers before the brokers know the topic (measured: UNKNOWN_TOPIC_OR_PART after it).
+        deadline = monotonic_ms() + int(REQUEST_SEC * 1000)
+        for name in names:
+            while not self._known(name):
+                if monotonic_ms() > deadline:
+                    raise LogRetriable(f"{name}: made, but brokers do not know it yet")
+                threading.Event().wait(RETRY_SEC)
+
+    def _known(self, topic: str) -> bool:
+        try:
+            found = self._admin.list_topics(topic, REQUEST_SEC).topics[topic]
+        except KafkaException as error:
+            raise translate(error.args[0], topic) from error
+        return found.error is None and all(part.leader >= 0 for part in found.partitions.values())
 
     def _offset(self, tp: TopicPartition, spec: OffsetSpec, isolation: Isolation) -> int:
         asked = Tp(tp.topic, tp.partition)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, bindparam, case, update
+from sqlalchemy import ColumnElement, bindparam, case, literal_column, update
 
 from projections.jobs import json_text
 from projections.store import Row, Upsert, Writer
@@ -25,7 +25,7 @@ _ENDING = ("ended_ms", "lease_end", "error", "reported")
 
 
 def _first_ending(old: Any, new: Any) -> dict[str, ColumnElement[Any]]:
-    is_open = old.ended_ms == 0
+    is_open = old.ended_ms == literal_column("0")
     return {name: case((is_open, new[name]), else_=old[name]) for name in _ENDING}
 
 

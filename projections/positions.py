@@ -102,9 +102,12 @@ class PositionWatch:
     def _answer(self, known: Mapping[int, Position]) -> None:
         # Nothing is remembered from look to look: a rebuild takes positions back.
         with self._changed:
-            waiting = [waiter for waiter in self._waiters if not waiter.seen.cancelled()]
-            ready = [waiter for waiter in waiting if _reached(waiter.wanted, known)]
-            self._waiters = [waiter for waiter in waiting if waiter not in ready]
+            ready: list[_Waiter] = []
+            waiting: list[_Waiter] = []
+            for waiter in self._waiters:
+                if not waiter.seen.cancelled():
+                    (ready if _reached(waiter.wanted, known) else waiting).append(waiter)
+            self._waiters = waiting
         for waiter in ready:
             if waiter.seen.set_running_or_notify_cancel():
                 waiter.seen.set_result(None)

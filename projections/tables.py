@@ -97,7 +97,7 @@ def _bytes(name: str) -> Column[bytes]:
 
 # One row a job, of its newest incarnation: what lists filter on, and the cursor. `version` 0: only the cursor
 # was seen so far (in a compacted log it may come first). `cursor_incarnation` 0: no cursor, the job stands at
-# its beginning. `next_execution_id` is the id that the next occurrence will be fired with; `catch_up` is JSON.
+# its beginning. `next_execution_id`: the id that the next occurrence will be fired with. `catch_up` is JSON.
 jobs = Table(
     "jobs",
     metadata,

@@ -20,7 +20,7 @@ from streams.config import ProcessorSettings, SettingsError
 from streams.runtime.checkpoint import Step
 from streams.runtime.partition import Ambient, GivenUp
 from streams.runtime.telemetry import Telemetry, log_as_json
-from streams.runtime.wiring import build
+from streams.runtime.wiring import build, nothing
 from streams.store.rocks import RocksFolder, StateFolderBusyError
 from streams.transport.kafka.log import KafkaLog
 from streams.transport.log import LogError

@@ -26,7 +26,7 @@ from schemas.commands import (
 )
 from schemas.entities import Content, Execution, Policies
 from schemas.entities import Record as LogRecord
-from schemas.events import ExecutionEvent
+from schemas.events import Event, ExecutionEvent
 from schemas.replies import CommandDone, Grant, Granted, PartitionStatus
 from schemas.topics import Topics, catalogue, partition_of
 from streams.ambient import Chance, Clock
@@ -79,6 +79,8 @@ class Process:
         self.name = name
         self.folder = folder
         self.crash_at: Step | None = None
+        self.at: dict[Step, Callable[[], None]] = {}
+        """What happens elsewhere at a step, once."""
         self.telemetry = Telemetry()
         self.clock = Clock(lambda: time.wall_ms, lambda: time.monotonic_ms)
         self.processor = build(
@@ -94,6 +96,7 @@ class Process:
     def _on_step(self, step: Step) -> None:
         if step is self.crash_at:
             raise Crash(step.name)
+        self.at.pop(step, lambda: None)()
 
     def step(self, times: int = 1) -> None:
         for _ in range(times):
@@ -102,6 +105,11 @@ class Process:
     def crash(self) -> MemoryFolder:
         """Gone without a word; gives what is left of its folder. Its group learns of it by `evict`."""
         return self.folder.copy()
+
+    def evict(self) -> None:
+        """Its session with the group times out."""
+        log, topics = self.installation.log, self.installation.topics
+        log.evict(GROUP, topics.commands, self.member)
 
     @property
     def member(self) -> str:
@@ -137,6 +145,7 @@ class Installation:
         self.log = MemoryLog(lambda: self.time.wall_ms)
         self.log.create_topics(catalogue(NAMESPACE, partitions, 1))
         self.writer = self.log.plain_writer()
+        self.shards: dict[str, int] = {}
         self._ids = itertools.count(1)
 
     def settings(self, name: str) -> ProcessorSettings:
@@ -146,6 +155,7 @@ class Installation:
             partitions=self.partitions,
             data=Path("unused"),
             instance=name,
+            dev_shards=self.shards,
         )
 
     def start(
@@ -200,7 +210,7 @@ class Installation:
         }
 
     def where(self, job_id: str) -> int:
-        return partition_of(TENANT, job_id, 1, self.partitions)
+        return partition_of(TENANT, job_id, self.shards.get(TENANT, 1), self.partitions)
 
     def register(self, job_id: str = "job-1", delay_sec: int = 60, **policies: Any) -> str:
         command = RegisterJob(
@@ -254,6 +264,10 @@ class Installation:
 
     def types(self, partition: int = 0) -> list[str]:
         return [type(codec.decode(each.value)).__name__ for each in self.events(partition) if each.value]
+
+    def decoded(self, partition: int = 0) -> list[Event]:
+        found = [codec.decode(each.value) for each in self.events(partition) if each.value]
+        return [each for each in found if isinstance(each, Event)]
 
     def executions(self, partition: int = 0) -> Iterator[tuple[str, Execution]]:
         for each in self.events(partition):

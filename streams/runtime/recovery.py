@@ -76,7 +76,9 @@ class _Restore:
     complete_ms: int = 0
     check_crc: bool = False
     reading: bool = False
-    waiting_since_ms: int | None = None
+    position: int = -1
+    waiting_since_ms: int = 0
+    """Since when nothing has moved."""
     ended: set[str] = field(default_factory=set)
     told_ms: int = 0
 
@@ -182,6 +184,7 @@ class Recovery:
     def _open(self, restore: _Restore) -> None:
         partition = restore.partition
         restore.started_ms = self._clock.now_ms()
+        restore.waiting_since_ms = self._monotonic_ms()
         if partition.store is None:
             partition.store = self._folder.open(partition.number)
         tp = self._events(partition)
@@ -240,21 +243,23 @@ class Recovery:
         number = restore.partition.number
         commands = TopicPartition(self._topics.commands, number)
         work = TopicPartition(self._topics.work, number)
-        if restore.waiting_since_ms is None:
-            restore.waiting_since_ms = self._monotonic_ms()
         try:
             found = self._log.committed(self._group, [commands, work])
         except LogRetriable:
-            now_ms = self._monotonic_ms()
-            if now_ms - restore.waiting_since_ms >= WAIT_MS:
-                restore.waiting_since_ms = now_ms
-                self._predecessors.end_transaction(number, restore.ended)
+            self._lose_patience(restore)
             return
         restore.committed = Positions(found.get(commands, -1), found.get(work, -1))
         restore.target = self._log.end_offset(self._events(restore.partition), Isolation.UNCOMMITTED)
         restore.told_ms = self._monotonic_ms()
         restore.stage = _Stage.REPLAY
         self._assign()
+
+    def _lose_patience(self, restore: _Restore) -> None:
+        """Waiting for the end of an open transaction: if it is a dead one's, it is ended (§5.5)."""
+        now_ms = self._monotonic_ms()
+        if now_ms - restore.waiting_since_ms >= WAIT_MS:
+            restore.waiting_since_ms = now_ms
+            self._predecessors.end_transaction(restore.partition.number, restore.ended)
 
     def _assign(self) -> None:
         replaying = [each for each in self._restores.values() if each.stage is _Stage.REPLAY]
@@ -338,7 +343,14 @@ class Recovery:
             return False
         position = self._reader.position(self._events(restore.partition))
         restore.partition.restore_remaining = max(0, restore.target - position)
-        return position >= restore.target
+        if position >= restore.target:
+            return True
+        if position != restore.position:
+            restore.position = position
+            restore.waiting_since_ms = self._monotonic_ms()
+        # Events sent in a transaction that never got to its offsets hold the replay back, nothing else.
+        self._lose_patience(restore)
+        return False
 
     def _finish(self, restore: _Restore) -> None:
         """Where to go on: what was committed or what the newest events carry, else the log's beginning."""

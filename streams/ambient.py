@@ -128,7 +128,11 @@ class Clock:
         ahead = ms - self.now_ms()
         if ahead <= 0:
             return True
-        if self._off(self._offset + ahead) > UNTRUSTED_MS:
+        low, high = self._brokers.bounds()
+        if high is None:
+            # Nobody has said yet that this is too late: our own wall clock has to.
+            high = self._target if low is None else max(self._target, low)
+        if self._offset + ahead - high > UNTRUSTED_MS:
             return False
         self._raise_offset(self._offset + ahead)
         return True

@@ -110,7 +110,7 @@ class Partition:
             if isolation is Isolation.COMMITTED and transaction and transaction.state is State.ABORTED:
                 continue
             if len(found) == count:
-                return found, found[-1].offset + 1
+                return found, record.offset
             found.append(record)
         return found, max(position, bound)
 

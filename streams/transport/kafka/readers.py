@@ -16,6 +16,7 @@ from confluent_kafka import TopicPartition as Tp
 
 from streams.ambient import monotonic_ms
 from streams.transport.kafka.errors import TRANSIENT, translate
+from streams.transport.kafka.membership import is_member
 from streams.transport.log import Isolation, LogFatal, LogRefused, Rebalance, Record, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -42,7 +43,8 @@ MEMBER_SETTINGS: Mapping[str, Any] = {
     # broker's and 45 s by default. Cooperative: whoever keeps a partition keeps its state.
     "partition.assignment.strategy": "cooperative-sticky",
     "session.timeout.ms": 6_000,
-    "heartbeat.interval.ms": 1_500,
+    # Members learn of a rebalance by it, twice when a partition moves.
+    "heartbeat.interval.ms": 1_000,
     # A thread that polls no more gives up its partitions although heartbeats go on in the background.
     "max.poll.interval.ms": 60_000,
     "isolation.level": "read_committed",
@@ -159,6 +161,7 @@ class KafkaGroupReader:
         self._owned: set[int] = set()
         self._started: set[TopicPartition] = set()
         self._left = False
+        self._called = False
         self._member = Consumer({**MEMBER_SETTINGS, **settings, "group.id": group})
         self._membership: object = self._member.consumer_group_metadata()
         self._member.subscribe(
@@ -168,10 +171,7 @@ class KafkaGroupReader:
     def poll(self, max_records: int, timeout_sec: float) -> list[Record]:
         deadline = monotonic_ms() + int(timeout_sec * 1000)
         while True:
-            message = self._member.poll(0)
-            if message is not None and (error := message.error()) is not None:
-                self._note(error)
-            self._refresh()
+            self._serve()
             left_sec = max(0.0, (deadline - monotonic_ms()) / 1000)
             records = self._reader.poll(max_records, min(left_sec, MEMBER_SLICE_SEC))
             if records or left_sec <= MEMBER_SLICE_SEC:
@@ -197,6 +197,20 @@ class KafkaGroupReader:
         self._member.close()  # runs on_revoke, then tells the group
         self._reader.close()
 
+    def _serve(self) -> None:
+        # Metadata first, callbacks after it, until a round without any: whatever had cost us a partition when
+        # the metadata was taken has been told by then. The other way round, that of a rejoined member could
+        # be handed out before its loss was.
+        while True:
+            membership = self._member.consumer_group_metadata()  # 10 µs (measured)
+            self._called = False
+            message = self._member.poll(0)
+            if message is not None and (error := message.error()) is not None:
+                self._note(error)
+            elif not self._called:
+                self._membership = membership
+                return
+
     def _note(self, error: KafkaError) -> None:
         # The partitions are gone; on_lost comes with the next poll.
         if error.code() == KafkaError._MAX_POLL_EXCEEDED:
@@ -205,7 +219,9 @@ class KafkaGroupReader:
         _raise_unless_passing(error, f"group {self._group}")
 
     def _refresh(self) -> None:
-        self._membership = self._member.consumer_group_metadata()  # 10 µs (measured)
+        """For the callbacks."""
+        self._called = True
+        self._membership = self._member.consumer_group_metadata()
 
     def _positions(self) -> dict[TopicPartition, int]:
         return {tp: self._reader.position(tp) for tp in self._started}
@@ -226,20 +242,23 @@ class KafkaGroupReader:
 
     def _on_revoke(self, consumer: Consumer, partitions: list[Tp]) -> None:
         self._refresh()
-        self._give_up(partitions, lost=False)
-        consumer.incremental_unassign(partitions)
+        # A revoke still queued when the member is thrown out comes late (measured, librdkafka#5604): lost.
+        self._give_up(consumer, partitions, lost=not is_member(self._membership))
 
     def _on_lost(self, consumer: Consumer, partitions: list[Tp]) -> None:
-        self._give_up(partitions, lost=True)
-        consumer.incremental_unassign(partitions)
+        self._refresh()
+        self._give_up(consumer, partitions, lost=True)
 
-    def _give_up(self, partitions: list[Tp], lost: bool) -> None:
-        numbers = sorted(tp.partition for tp in partitions)
-        if not numbers:
+    def _give_up(self, consumer: Consumer, partitions: list[Tp], lost: bool) -> None:
+        # close() also takes back what was never handed to us; to unassign that is an error.
+        mine = [tp for tp in partitions if tp.partition in self._owned]
+        if not mine:
             return
+        numbers = sorted(tp.partition for tp in mine)
         if lost:
             self._rebalance.lost(numbers)
         else:
             self._rebalance.revoked(numbers)
         self._owned.difference_update(numbers)
         self._drop(numbers)
+        consumer.incremental_unassign(mine)

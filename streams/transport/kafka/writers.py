@@ -18,6 +18,7 @@ from confluent_kafka import TopicPartition as Tp
 from schemas.topics import MAX_MESSAGE_BYTES
 from streams.ambient import monotonic_ms
 from streams.transport.kafka.errors import translate
+from streams.transport.kafka.membership import is_member
 from streams.transport.log import (
     Done,
     LogAborted,
@@ -134,6 +135,8 @@ class KafkaTransactionalWriter:
 
     def send_offsets(self, offsets: Mapping[TopicPartition, int], membership: object) -> None:
         self._check()
+        if not is_member(membership):
+            raise self._spoiled(LogAborted(f"{self.transactional_id}: {membership!r} is not a member's"))
         positions = [Tp(tp.topic, tp.partition, offset) for tp, offset in offsets.items()]
         try:
             self._within(OFFSETS_SEC, self._producer.send_offsets_to_transaction, positions, membership)

@@ -8,7 +8,7 @@ never be right (other partitions, an unreadable event) ends it with an error.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from threading import Event
 
 from sqlalchemy import Connection, select
@@ -53,34 +53,38 @@ class Follower:
 
     def run(self, stop: Event) -> None:
         """Follows the log until stopped."""
-        while not stop.is_set():
-            try:
-                self._open()
-                while not stop.is_set():
-                    self.step()
-                    self._purge()
-            except PositionsMovedError as error:
-                logger.warning("%s: another process folds into this database; beginning where it is", error)
-            except (LogError, OperationalError) as error:
-                logger.warning("the read model stands still: %s", error)
-                stop.wait(RETRY_SEC)
-            finally:
-                self.close()
+
+        def follow() -> None:
+            while not stop.is_set():
+                self.step()
+                self._purge()
+
+        self._in_spite_of_trouble(stop, follow)
 
     def catch_up(self, stop: Event) -> int:
-        """Folds everything that is committed by now; returns how many events that were."""
-        self._open()
-        ends = {tp: self._log.end_offset(tp, Isolation.COMMITTED) for tp in self._partitions}
+        """Folds everything that is committed by now, unless stopped; returns how many events that were."""
         folded = 0
-        while not stop.is_set() and any(self._reached(tp) < end for tp, end in ends.items()):
-            folded += self.step()
+
+        def reach_the_end() -> None:
+            nonlocal folded
+            ends = {tp: self._log.end_offset(tp, Isolation.COMMITTED) for tp in self._partitions}
+            while not stop.is_set() and any(self._reached(tp) < end for tp, end in ends.items()):
+                folded += self.step()
+
+        self._in_spite_of_trouble(stop, reach_the_end)
         return folded
 
     def step(self) -> int:
         """Folds what has come, in one transaction; returns how many events that were."""
+        self._open()
         batch = Batch(self._positions)
-        batch.fold(self._gather())
-        self._positions |= batch.write(self._store)
+        try:
+            batch.fold(self._gather())
+            self._positions |= batch.write(self._store)
+        except BaseException:
+            # The reader is ahead of the rows now.
+            self.close()
+            raise
         return batch.folded
 
     def close(self) -> None:
@@ -88,6 +92,20 @@ class Follower:
         if self._reader is not None:
             self._reader.close()
             self._reader = None
+
+    def _in_spite_of_trouble(self, stop: Event, work: Callable[[], None]) -> None:
+        while not stop.is_set():
+            try:
+                self._open()
+                work()
+                return
+            except PositionsMovedError as error:
+                logger.warning("%s: another process folds into this database; going on where it is", error)
+            except (LogError, OperationalError) as error:
+                logger.warning("the read model stands still: %s", error)
+                stop.wait(RETRY_SEC)
+            finally:
+                self.close()
 
     def _open(self) -> None:
         if self._reader is not None:
@@ -137,7 +155,7 @@ class Follower:
 
     def _gather(self) -> list[Record]:
         """Waits for a record, then takes what else is there."""
-        assert self._reader is not None, "step is called between run's or catch_up's open and close"
+        assert self._reader is not None
         records = self._reader.poll(BATCH_RECORDS, POLL_SEC)
         while records and len(records) < BATCH_RECORDS:
             more = self._reader.poll(BATCH_RECORDS - len(records), 0)

@@ -60,9 +60,14 @@ def record_classes() -> Classes:
 
 
 @cache
-def enum_classes() -> Classes:
-    """Every enum that a record uses."""
-    return _named(enum.Enum)
+def enum_members() -> dict[str, dict[str, Any]]:
+    """Members of every enum by symbol, by full name; "" is what a reader takes for an unknown symbol."""
+    found = {}
+    for name, cls in _named(enum.Enum).items():
+        found[name] = dict(cls.__members__)
+        if "default" in files()[name]:
+            found[name][""] = cls[files()[name]["default"]]
+    return found
 
 
 def complete(name: str) -> Schema:

@@ -109,7 +109,7 @@ def _make_decoder(data: bytes) -> Decoder:
         raise UndecodableError(f"unknown schema fingerprint {header[2:].hex()}")
     version, name = _known()[header]
     schema = avsc.released(version)[name] if version else avsc.complete(name)
-    compiler = DecoderCompiler(avsc.record_classes(), avsc.enum_classes())
+    compiler = DecoderCompiler(avsc.record_classes(), avsc.enum_members())
     _decoders[header] = compiler.compile(schema)
     return _decoders[header]
 

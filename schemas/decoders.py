@@ -2,8 +2,10 @@
 
 A function is made from the schema that the *writer* had and from today's class: a field that the class lacks
 is read and dropped, one that the writer lacked takes the class's default (`schemas.compatibility` says which
-changes that allows). Made functions raise IndexError, KeyError, ValueError or struct.error for bad bytes, and
-may step beyond the end of the data, which the caller sees from the position.
+changes that allows). The writer may also be newer: an upgrade that was taken back.
+
+Made functions raise IndexError, KeyError, ValueError or struct.error for bad bytes, and may step beyond the
+end of the data, which the caller sees from the position.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ from schemas.varint import (
 )
 
 Decoder = Callable[[bytes, int], tuple[Any, int]]
+# Member by symbol, by full name of the enum; "": what an unknown symbol is read as.
+Enums = dict[str, dict[str, Any]]
 
 _BOOLEANS = {0: False, 1: True}
 
@@ -70,7 +74,7 @@ def _decode_map(pair: Decoder) -> Decoder:
 class DecoderCompiler:
     """Makes decoders for one version of the schemas; a nested record's decoder is made once and shared."""
 
-    def __init__(self, classes: Classes, enums: Classes) -> None:
+    def __init__(self, classes: Classes, enums: Enums) -> None:
         self._classes = classes
         self._enums = enums
         self._done: dict[str, Decoder] = {}
@@ -105,6 +109,14 @@ class DecoderCompiler:
             arguments.append(f"{attribute}={variables[field]}" if by_name else variables[field])
         return f"{function.bind(cls)}({', '.join(arguments)})"
 
+    def _symbols(self, schema: Schema) -> dict[int, Any]:
+        """Member by the byte on the wire. Without a default, a symbol of a newer version is no member."""
+        members = self._enums.get(full_name(schema))
+        if members is None:
+            return dict.fromkeys(range(0, 2 * len(schema["symbols"]), 2))
+        found = ((2 * i, members.get(s, members.get(""))) for i, s in enumerate(schema["symbols"]))
+        return {byte: member for byte, member in found if member is not None}
+
     def _value(self, schema: Schema, names: Names, *, keyed: bool = False) -> Decoder:
         """The decoder of an array's item, or of a map's key and value."""
         function = Function()
@@ -125,8 +137,7 @@ class DecoderCompiler:
             case "bytes":
                 function.lines += _sized(value, function, "b[p:(p := p + n)]", 'b""')
             case "enum":
-                members = self._enums.get(full_name(schema))
-                table = {2 * i: members and members[s] for i, s in enumerate(schema["symbols"])}
+                table = self._symbols(schema)
                 function.lines += [f"{value} = {function.bind(table)}[b[p]]", "p += 1"]
             case "boolean":
                 function.lines += [f"{value} = {function.bind(_BOOLEANS)}[b[p]]", "p += 1"]

@@ -24,7 +24,7 @@ def _encode_boolean(value: bool) -> bytes:
 
 
 def _encode_double(value: float) -> bytes:
-    if type(value) is not float:
+    if type(value) is not float and type(value) is not int:
         raise TypeError(f"expected float, got {type(value).__name__}")
     return DOUBLE.pack(value)
 
@@ -42,6 +42,8 @@ def _encode_array(item: Encoder) -> Encoder:
 
 def _encode_map(value: Encoder) -> Encoder:
     def encode(items: dict[str, Any]) -> bytes:
+        if type(items) is not dict:
+            raise TypeError(f"expected dict, got {type(items).__name__}")
         if not items:
             return b"\x00"
         out = [encode_long(len(items))]

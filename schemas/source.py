@@ -48,7 +48,7 @@ class Function:
 
 
 class Names:
-    """Named types met so far while a schema is walked in order."""
+    """Named types met so far while a complete schema is walked."""
 
     def __init__(self) -> None:
         self._schemas: dict[str, Schema] = {}
@@ -58,6 +58,22 @@ class Names:
         if isinstance(schema, dict) and "name" in schema:
             self._schemas[full_name(schema)] = schema
         return self._schemas.get(schema, schema) if isinstance(schema, str) else schema
+
+    def learn(self, schema: Schema) -> None:
+        """Meets every type that is spelled out in it."""
+        self.resolve(schema)
+        for part in parts(schema):
+            self.learn(part)
+
+
+def parts(schema: Schema) -> list[Schema]:
+    """The types directly within a type."""
+    if isinstance(schema, list):
+        return schema
+    if isinstance(schema, str):
+        return []
+    inner = [schema[part] for part in ("items", "values") if part in schema]
+    return inner + [field["type"] for field in schema.get("fields", ())]
 
 
 def full_name(schema: Schema) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 from zlib import crc32
 
 import msgspec
@@ -20,8 +20,10 @@ from schemas.entities import Record
 FOLDER = Path(__file__).parent / "data" / "golden"
 FILE = "records.json"
 
+R = TypeVar("R", bound=Record)
 
-def sample(cls: type[Record], path: str = "") -> Record:
+
+def sample(cls: type[R], path: str = "") -> R:
     """A record whose attributes all differ from each other and from their defaults."""
     path = path or cls.__name__
     return cls(

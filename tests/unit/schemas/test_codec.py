@@ -55,14 +55,16 @@ def test_every_released_type_has_a_golden_record() -> None:
         assert golden(version).keys() == avsc.released(version).keys()
 
 
+SPEC = ScheduleSpec(delay_sec=5)
+CONTENT = Content(name="n", task="t", labels={"team": "x"})
 REGISTER = RegisterJob(
     command_id="c",
     tenant="acme",
     actor="key",
     job_id="j",
-    schedule=ScheduleSpec(delay_sec=5),
+    schedule=SPEC,
     pool="p",
-    content=Content(name="n", task="t", labels={"team": "x"}),
+    content=CONTENT,
     policies=Policies(),
 )
 BEAT = Beat(execution_id="e", worker_id="w", lease_epoch=1)
@@ -87,11 +89,11 @@ def replace(record: Record, **changes: Any) -> Record:
         (replace(REGISTER, mode="CREATE"), "'str' object has no attribute '_value_'"),
         (replace(REGISTER, mode=JobStatus.ACTIVE), r"Invalid enum value 'ACTIVE' - at `\$\.mode`"),
         (replace(REGISTER, schedule=ScheduleSpec(delay_sec=True)), r"at `\$\.schedule\.delaySec`"),
-        (replace(REGISTER, schedule=ScheduleSpec(allow_past=1)), r"at `\$\.schedule\.allowPast`"),
+        (replace(REGISTER, schedule=replace(SPEC, allow_past=1)), r"at `\$\.schedule\.allowPast`"),
         (replace(REGISTER, schedule={"delaySec": 5}), "has no attribute"),
-        (replace(REGISTER, content=Content(name="n", task="t", payload="x")), "str"),
-        (replace(REGISTER, content=Content(name="n", task="t", labels={"a": 1})), r"labels"),
-        (replace(REGISTER, content=Content(name="n", task="t", labels=None)), r"labels"),
+        (replace(REGISTER, content=replace(CONTENT, payload="x")), "str"),
+        (replace(REGISTER, content=replace(CONTENT, labels={"a": 1})), r"labels"),
+        (replace(REGISTER, content=replace(CONTENT, labels=None)), r"labels"),
         (replace(REGISTER, policies=Policies(retry=RetryPolicy(backoff_factor=True))), r"backoffFactor"),
         (replace(EXTEND, items=[BEAT]), "expected tuple, got list"),
         (replace(EXTEND, items=(replace(BEAT, lease_epoch=True),)), r"items\[0\]\.leaseEpoch"),

@@ -9,6 +9,7 @@ Owns those consequences, and the replies whose transaction is in doubt. May not 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
@@ -32,7 +33,9 @@ LEASE_CHECK_MS = 50
 BEHIND_MS = 1_000
 """Positions of records that nothing came of are committed after this, if no transaction took them along."""
 FATAL_MAX = 5
-"""Writers lost in a row: another process has this instance's name, or the log cannot be written."""
+FATAL_WITHIN_MS = 60_000
+"""So many writers lost in so short a time: another process has this instance's name. A fenced process must
+not fence back for ever; brokers that are away take longer over each."""
 BACKOFF_MS = 5
 BACKOFF_MAX_MS = 500
 """Pause after transactions that were refused in a row: the group tells us soon why."""
@@ -61,7 +64,7 @@ class Turns:
         self._restore_again = restore_again
         self._stop_partition = stop_partition
         self._doubtful: dict[int, Draft] = {}
-        self._fatal_in_a_row = 0
+        self._fatal_ms: deque[int] = deque(maxlen=FATAL_MAX)
         self._aborted_in_a_row = 0
         self._resume_ms = 0
         self._alone = 0
@@ -128,7 +131,7 @@ class Turns:
         except LogFatal as error:
             self._doubt(drafts, error)
             return
-        self._fatal_in_a_row = self._aborted_in_a_row = 0
+        self._aborted_in_a_row = 0
         for failure in failures:
             self._stop_partition(failure.partition, failure.error)
         for turn, _ in decided:
@@ -215,12 +218,11 @@ class Turns:
             self._telemetry.warning(f"positions not handed over: {error}")
 
     def count_fatal(self, error: LogFatal) -> None:
-        """GivenUp if it happens again and again without a commit in between."""
-        self._fatal_in_a_row += 1
-        if self._fatal_in_a_row >= FATAL_MAX:
-            raise GivenUp(
-                f"{FATAL_MAX} times in a row: {error}. Does another process use this instance's name?"
-            )
+        """GivenUp if it happens again and again."""
+        now_ms = self._ambient.monotonic_ms()
+        self._fatal_ms.append(now_ms)
+        if len(self._fatal_ms) == FATAL_MAX and now_ms - self._fatal_ms[0] <= FATAL_WITHIN_MS:
+            raise GivenUp(f"{FATAL_MAX} times: {error}. Does another process use this HORARIUM_INSTANCE?")
 
 
 def is_in_log(draft: Draft, partition: Partition) -> bool:

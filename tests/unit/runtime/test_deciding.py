@@ -1,0 +1,183 @@
+"""One batch: bounds, turns, poison, and engines that fail."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from schemas import codec
+from schemas.commands import Command
+from streams.core.engine import Engine
+from streams.core.invariants import InvariantError
+from streams.core.transaction import Source
+from streams.runtime.partition import GivenUp, PartitionState
+from streams.runtime.tenants import TenantDirectory
+from streams.store.kv import KeyValue
+from streams.transport.log import LogRefused, Outgoing, TopicPartition
+from streams.transport.memory import MemoryTransactionalWriter
+from tests.unit.runtime.installation import Installation
+from tests.unit.runtime.test_recovery import _Here
+
+
+def engines(world: Installation, changes: type) -> Any:
+    """A factory of engines that differ from the real one by the methods of `changes`."""
+
+    class Changed(changes, Engine):  # type: ignore[misc]
+        pass
+
+    def make(number: int, store: KeyValue) -> Engine:
+        router = _Here()
+        router.partition_of = world_partition  # type: ignore[method-assign]
+        return Changed(number, store, codec, router)
+
+    def world_partition(tenant: str, job_id: str) -> int:
+        return world.where(job_id)
+
+    return make
+
+
+def test_deciding_ends_after_50_ms() -> None:
+    world = Installation()
+    time = world.time
+
+    class Slow:
+        def decide(self, command: Command, source: Source) -> None:
+            time.pass_ms(20)
+            super().decide(command, source)  # type: ignore[misc]
+
+    process = world.live(make_engine=engines(world, Slow))
+    for number in range(10):
+        world.register(f"job-{number}")
+    process.step()
+    assert world.committed()[0] == 3
+    world.run(process, steps=10)
+    assert world.committed()[0] == 10
+
+
+def test_a_batch_has_a_bounded_number_of_records() -> None:
+    world = Installation()
+    process = world.live()
+    for number in range(700):
+        world.register(f"job-{number}")
+    process.step()
+    assert world.committed()[0] == 500
+
+
+def test_a_broken_invariant_stops_its_partition_and_no_other() -> None:
+    world = Installation(partitions=2)
+    broken = world.where("job-1")
+
+    class Broken:
+        partition: int
+
+        def decide(self, command: Command, source: Source) -> None:
+            if self.partition == broken:
+                raise InvariantError("the lease epoch fell")
+            super().decide(command, source)  # type: ignore[misc]
+
+    process = world.live(make_engine=engines(world, Broken))
+    world.register("job-1")
+    world.request(1 - broken, credit=0)
+    world.run(process)
+    assert process.running == [1 - broken]
+    stopped = process.partition(broken)
+    assert (stopped.state, stopped.reason) == (PartitionState.STOPPED, "the lease epoch fell")
+    assert process.metric("partitions_stopped") == 1
+    assert process.partition(1 - broken).positions.work == 1
+    assert world.statuses()[-1].state in {"STOPPED", "RUNNING"}
+    assert world.types(broken) == ["PartitionOpened"]
+
+
+def test_a_handler_that_raises_quarantines_its_command_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = Installation()
+    process = world.live()
+
+    def bug(*_: Any) -> None:
+        raise KeyError("bug")
+
+    monkeypatch.setattr("streams.core.engine.cancel_job", bug)
+    first, bad, second = world.register("job-1"), world.cancel("job-1"), world.register("job-2")
+    world.run(process)
+    assert [world.answer(each).status for each in (first, bad, second)] == [201, 500, 201]  # type: ignore[union-attr]
+    (record,) = world.read(world.topics.quarantine)
+    assert codec.decode(record.value or b"").command_id == bad  # type: ignore[attr-defined]
+    assert b"KeyError" in record.headers["reason"]
+    assert process.metric("commands_total", type="CancelJob", outcome="quarantined") == 1
+
+
+def test_a_record_the_log_refuses_is_found_and_set_aside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as an event that is larger than the broker takes: it must not be tried for ever."""
+    world = Installation()
+    process = world.live()
+    send = MemoryTransactionalWriter.send
+
+    def refusing(self: MemoryTransactionalWriter, records: list[Outgoing], on_last: Any = None) -> None:
+        for each in records:
+            if each.key == b"job:acme/poison" and each.topic == world.topics.events:
+                self._failure = LogRefused("too large")
+                raise self._failure
+        send(self, records, on_last)
+
+    monkeypatch.setattr(MemoryTransactionalWriter, "send", refusing)
+    good = [world.register(f"job-{n}") for n in range(3)]
+    poison = world.register("poison")
+    good += [world.register(f"job-{n}") for n in range(3, 6)]
+    world.until(lambda: world.committed()[0] == 7, process, steps=400)
+    assert all(len(world.answers(each)) == 1 for each in good)
+    (record,) = world.read(world.topics.quarantine)
+    assert codec.decode(record.value or b"").command_id == poison  # type: ignore[attr-defined]
+    assert process.running == [0]
+
+
+def test_dev_shards_are_fixed() -> None:
+    world = Installation(partitions=4)
+    world.shards = {"acme": 4}
+    world.start("a").processor.stop()
+    world.start("b").processor.stop()
+    world.shards = {"acme": 2}
+    with pytest.raises(GivenUp, match="'acme' was made with 4 shards and cannot have 2"):
+        world.start("c")
+
+
+def test_tenants_are_followed() -> None:
+    world = Installation(partitions=4)
+    process = world.live()
+    directory = process.processor._tenants
+    assert isinstance(directory, TenantDirectory)
+    assert directory.shards("late") == 1
+    world.shards = {"late": 4}
+    world.start("b")
+    world.time.pass_ms(200)
+    process.step()
+    assert directory.shards("late") == 4
+    assert sorted(directory.partitions_of("late")) == [0, 1, 2, 3]
+
+
+def test_two_processes_of_one_name_do_not_fence_each_other_for_ever() -> None:
+    """STR-001: the fenced one ends within bounded time."""
+    world = Installation(partitions=2)
+    world.shards = {"acme": 2}
+    processes = (world.start("a"), world.start("a"))
+
+    def use() -> None:
+        for number in range(100):
+            world.register(f"job-{number}")
+            world.run(*processes)
+
+    with pytest.raises(GivenUp, match="HORARIUM_INSTANCE"):
+        use()
+
+
+def test_readers_that_retention_overtook_go_on_at_the_logs_beginning() -> None:
+    world = Installation()
+    process = world.live()
+    for _ in range(5):
+        world.send(world.topics.commands, 0, b"junk")
+        world.send(world.topics.work, 0, b"junk")
+    world.log.trim(TopicPartition(world.topics.commands, 0), 4)
+    world.log.trim(TopicPartition(world.topics.work, 0), 5)
+    command = world.register()
+    world.until(lambda: world.answer(command) is not None, process)
+    assert process.running == [0]
+    assert process.metric("alerts_total", kind="internal_error") >= 1

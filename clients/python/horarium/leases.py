@@ -53,8 +53,8 @@ class Held:
     progress: Any = UNSET
     beating: bool = False
 
-    def extended(self, until: datetime, server_time: datetime | None, now: float) -> None:
-        """Sets the times from an answer that came now."""
+    def extended(self, until: datetime, server_time: datetime | None, sent_at: float, now: float) -> None:
+        """Sets the times from an answer that came now; it was given at some time since `sent_at`."""
         self.until = until
         if server_time is None:
             shortest, longest = UNKNOWN_LEASE_SEC, float("inf")
@@ -62,7 +62,7 @@ class Held:
             longest = utc_seconds(until) - utc_seconds(server_time)
             shortest = longest - 1
         self.interval_sec = max(SOONEST_SEC, shortest / SHARE)
-        self.beat_at = now + self.interval_sec
+        self.beat_at = sent_at + self.interval_sec
         self.ends_at = now + longest
 
     @property
@@ -91,8 +91,10 @@ class LeaseKeeper:
         tenant: str | None = None,
     ) -> Held:
         """Begins to extend a lease that was just granted."""
-        lease = Held(claimed, tenant, on_lost, last_beat=self._clock.monotonic())
-        lease.extended(claimed.lease_until, server_time, self._clock.monotonic())
+        now = self._clock.monotonic()
+        lease = Held(claimed, tenant, on_lost, last_beat=now)
+        # A claim is answered when there is work, which may be long after it was sent.
+        lease.extended(claimed.lease_until, server_time, now, now)
         self._held.add(lease)
         self._wake.set()
         return lease
@@ -180,13 +182,13 @@ class LeaseKeeper:
                 lease.beating = False
         answers += tuple(LeaseAnswer(status=503) for _ in batch[len(answers) :])
         for (lease, progress), answer in zip(sent, answers, strict=False):
-            self._take(lease, progress, answer)
+            self._take(lease, progress, answer, now)
         self._wake.set()
 
-    def _take(self, lease: Held, progress: Any, answer: LeaseAnswer) -> None:
+    def _take(self, lease: Held, progress: Any, answer: LeaseAnswer, sent_at: float) -> None:
         now = self._clock.monotonic()
         if answer.accepted and answer.extend_until is not None:
-            lease.extended(answer.extend_until, answer.server_time, now)
+            lease.extended(answer.extend_until, answer.server_time, sent_at, now)
             if lease.progress is not UNSET:
                 lease.beat_at = min(lease.beat_at, lease.last_beat + PROGRESS_SEC)
         elif answer.status in (404, 409):

@@ -1,0 +1,500 @@
+"""The worker against a fake server, in time moved by hand: leases, cancels, outcomes, and its end."""
+
+import asyncio
+import os
+import signal
+import threading
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from horarium import App, AsyncClient, Context, Fail, NonRetryable, RetryRules, Snooze, Unauthorized, Worker
+
+from tests.unit.sdk.fake_server import FakeServer
+from tests.unit.sdk.manual_clock import ManualClock, until
+
+QUICK = RetryRules(first_sec=0.5, longest_sec=0.5)
+
+
+class Bench:
+    """An app, the worker made of it, and how to begin and end it."""
+
+    def __init__(self, server: FakeServer, clock: ManualClock, client: AsyncClient) -> None:
+        self.server = server
+        self.clock = clock
+        self.client = client
+        self.app = App(server.url, "key", pool="reports", slots=10)
+        self.options: dict[str, Any] = {"linger_sec": 0, "drain_sec": 120, "retry": QUICK}
+        self.worker: Worker | None = None
+        self.ended: asyncio.Task[None] | None = None
+
+    def start(self, **options: Any) -> Worker:
+        self.worker = self.app.worker(self.client, clock=self.clock, **{**self.options, **options})
+        self.ended = asyncio.create_task(self.worker.run())
+        return self.worker
+
+    async def drained(self) -> None:
+        """Moves the clock over the last claim's grace."""
+        assert self.worker is not None
+        assert self.ended is not None
+        self.worker.drain()
+        moment = self.clock.monotonic()
+        while not self.ended.done():
+            moment += 0.25
+            await self.clock.advance_to(moment)
+            await asyncio.sleep(0.001)
+        await self.ended
+
+
+@pytest.fixture
+async def bench(server: FakeServer, clock: ManualClock) -> AsyncIterator[Bench]:
+    async with AsyncClient(server.url, "key") as client:
+        bench = Bench(server, clock, client)
+        yield bench
+        if bench.ended is not None and not bench.ended.done():
+            bench.ended.cancel()
+            await asyncio.gather(bench.ended, return_exceptions=True)
+
+
+async def held_until(bench: Bench, execution_id: str, moment: float) -> None:
+    """Moves the clock on in steps, giving the worker the (real) time to extend the lease in each."""
+    task = bench.server.tasks[execution_id]
+    while bench.clock.monotonic() < moment:
+        await bench.clock.advance_to(min(moment, bench.clock.monotonic() + 5))
+        now = bench.clock.monotonic()
+        # At a third of 60 s, so never less than 35 s are left.
+        await until(lambda now=now: task.until - now >= 35)  # type: ignore[misc]
+
+
+async def test_lse_019_a_draining_worker_keeps_its_lease(bench: Bench) -> None:
+    finish = asyncio.Event()
+
+    @bench.app.handler("work")
+    async def work(ctx: Context[Any]) -> str:
+        await finish.wait()
+        return "done"
+
+    loop = asyncio.get_running_loop()
+    task = bench.server.add("e1")
+    worker = bench.start()
+    await until(lambda: task.status == "RUNNING")
+    bench.server.add("e2", task="other").status = "HIDDEN"
+    loop.add_signal_handler(signal.SIGTERM, worker.drain)
+    try:
+        await held_until(bench, "e1", 10)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await until(lambda: worker.draining)
+        bench.server.tasks["e2"].status = "PENDING"
+        await held_until(bench, "e1", 100)
+        assert worker.running == 1
+        finish.set()
+        await until(lambda: task.status == "COMPLETED")
+        await bench.drained()
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
+    assert bench.server.grants.count("e1") == 1
+    assert bench.server.tasks["e2"].status in ("PENDING", "RETRY")
+    assert task.outcome["result"] == "done"
+    assert task.epoch == 1
+
+
+@pytest.mark.parametrize("when", ["idle", "busy"])
+async def test_a_drained_worker_claims_nothing_new(bench: Bench, when: str) -> None:
+    finish = asyncio.Event()
+
+    @bench.app.handler("work")
+    async def work(ctx: Context[Any]) -> None:
+        await finish.wait()
+
+    if when == "busy":
+        bench.server.add("e1")
+    worker = bench.start(slots=1)
+    await until(lambda: bool(worker.running) if when == "busy" else bool(bench.server.paths("/claim")))
+    worker.drain()
+    finish.set()
+    await bench.drained()
+    claims = len(bench.server.paths("/claim"))
+    bench.server.add("late")
+    await bench.clock.advance_to(500)
+    assert len(bench.server.paths("/claim")) == claims
+
+
+async def test_lse_017_a_cancelled_execution_stops_and_is_not_overwritten(bench: Bench) -> None:
+    told: list[str] = []
+
+    @bench.app.handler("work")
+    async def work(ctx: Context[Any]) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            told.append(ctx.cancel_reason)
+
+    task = bench.server.add("e1")
+    worker = bench.start()
+    await until(lambda: worker.running == 1)
+    await bench.clock.advance_to(5)
+    bench.server.cancel("e1")
+    await bench.clock.advance_to(20)
+    await until(lambda: bool(told))
+    assert told == ["cancelled"]
+    await bench.drained()
+    assert task.status == "CANCELLED"
+    assert not bench.server.paths("/outcomes")
+
+
+async def test_a_sync_handler_sees_the_cancel_and_its_outcome_is_dropped(bench: Bench) -> None:
+    threads: list[str] = []
+
+    @bench.app.handler("work")
+    def work(ctx: Context[Any]) -> str:
+        threads.append(threading.current_thread().name)
+        assert ctx.cancelled.wait(10)
+        return "must not be reported"
+
+    bench.server.add("e1")
+    worker = bench.start()
+    await until(lambda: worker.running == 1)
+    bench.server.cancel("e1")
+    await bench.clock.advance_to(20)
+    await until(lambda: worker.running == 0)
+    await bench.drained()
+    assert threads == ["horarium-e1"]
+    assert not bench.server.paths("/outcomes")
+
+
+async def test_lse_015_leases_are_counted_by_the_servers_clock_alone(bench: Bench) -> None:
+    """The fake server lives in 2001: a beat at a third of 60 s shows that no local time was used."""
+
+    @bench.app.handler("work")
+    async def work(ctx: Context[Any]) -> None:
+        await asyncio.Event().wait()
+
+    task = bench.server.add("e1")
+    worker = bench.start()
+    await until(lambda: worker.running == 1)
+    await bench.clock.advance_to(19)
+    assert not bench.server.paths("/heartbeats")
+    await bench.clock.advance_to(20)
+    await until(lambda: task.until >= 79.75)
+
+
+async def test_a_lease_that_cannot_be_extended_is_given_up_at_its_end(bench: Bench) -> None:
+    reasons: list[str] = []
+
+    @bench.app.handler("work")
+    async def work(ctx: Context[Any]) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            reasons.append(ctx.cancel_reason)
+
+    bench.server.add("e1")
+    worker = bench.start()
+    await until(lambda: worker.running == 1)
+    for _ in range(200):
+        bench.server.plan("/heartbeats", 503, {"code": "outcome_unknown"})
+    moment = 0.0
+    while not reasons:
+        assert moment < 62
+        moment += 0.5
+        await bench.clock.advance_to(moment)
+        await asyncio.sleep(0.002)
+    assert 59 < moment <= 61
+    assert reasons == ["lease_lost"]
+    assert len(bench.server.paths("/heartbeats")) > 3
+
+
+async def test_beats_of_many_executions_share_a_request(bench: Bench) -> None:
+    @bench.app.handler("work")
+    async def work(ctx: Context[Any]) -> None:
+        await asyncio.Event().wait()
+
+    for number in range(10):
+        bench.server.add(f"e{number}")
+    worker = bench.start()
+    await until(lambda: worker.running == 10)
+    await bench.clock.advance_to(20)
+    await until(lambda: all(task.until >= 79.75 for task in bench.server.tasks.values()))
+    assert len(bench.server.paths("/heartbeats")) == 1
+
+
+async def test_never_more_than_its_slots_at_once(bench: Bench) -> None:
+    now = most = 0
+
+    @bench.app.handler("work")
+    def work(ctx: Context[Any]) -> None:
+        nonlocal now, most
+        with lock:
+            now += 1
+            most = max(most, now)
+        together.wait(0.05)
+        with lock:
+            now -= 1
+
+    lock, together = threading.Lock(), threading.Event()
+    for number in range(25):
+        bench.server.add(f"e{number}")
+    bench.start(slots=3)
+    await until(lambda: all(task.status == "COMPLETED" for task in bench.server.tasks.values()))
+    await bench.drained()
+    assert most == 3
+    assert len(bench.server.grants) == 25
+    assert max(seen.body["max"] for seen in bench.server.paths("/claim")) == 3
+
+
+async def test_a_claim_whose_answer_was_lost_is_repeated_under_its_id(bench: Bench) -> None:
+    runs: list[int] = []
+
+    @bench.app.handler("work")
+    async def work(ctx: Context[Any]) -> None:
+        runs.append(ctx.lease_epoch)
+
+    task = bench.server.add("e1")
+    bench.server.plan("/claim", do_it_first=True)
+    bench.start()
+    await until(lambda: len(bench.server.paths("/claim")) == 1)
+    await moving(bench, lambda: task.status == "COMPLETED")
+    first, second = bench.server.paths("/claim")[:2]
+    assert first.body["claimId"] == second.body["claimId"]
+    assert runs == [1]
+    assert bench.server.grants == ["e1"]
+
+
+async def moving(bench: Bench, condition: Callable[[], bool]) -> None:
+    """Lets half a second after the other pass until the condition holds."""
+    for _ in range(500):
+        if condition():
+            return
+        await bench.clock.advance_to(bench.clock.monotonic() + 0.5)
+        await asyncio.sleep(0.005)
+    pytest.fail("it did not come true")
+
+
+async def test_an_outcome_whose_answer_was_lost_is_repeated(bench: Bench) -> None:
+    @bench.app.handler("work")
+    async def work(ctx: Context[Any]) -> dict[str, int]:
+        return {"rows": 3}
+
+    task = bench.server.add("e1")
+    bench.server.plan("/outcomes", do_it_first=True)
+    bench.server.plan("/outcomes", 503, {"code": "outcome_unknown"})
+    worker = bench.start()
+    await until(lambda: task.status == "COMPLETED")
+    assert worker.running == 1
+    await moving(bench, lambda: worker.running == 0)
+    assert [seen.body["outcomes"] for seen in bench.server.paths("/outcomes")] == [[task.outcome]] * 3
+    assert not bench.server.refused
+
+
+async def test_one_unacceptable_outcome_does_not_hold_up_the_others(bench: Bench) -> None:
+    gate = asyncio.Event()
+
+    @bench.app.handler("work")
+    async def work(ctx: Context[Any]) -> None:
+        await gate.wait()
+
+    for number in range(3):
+        bench.server.add(f"e{number}")
+    worker = bench.start(linger_sec=0.1)
+    await until(lambda: worker.running == 3)
+    bench.server.plan("/outcomes", 400, {"code": "invalid", "errors": []})
+    gate.set()
+    await moving(bench, lambda: worker.running == 0)
+    assert all(task.status == "COMPLETED" for task in bench.server.tasks.values())
+    assert [len(seen.body["outcomes"]) for seen in bench.server.paths("/outcomes")] == [3, 1, 1, 1]
+
+
+async def test_a_result_that_the_server_refuses_becomes_a_failure(bench: Bench) -> None:
+    @bench.app.handler("work")
+    async def work(ctx: Context[Any]) -> str:
+        return "odd"
+
+    task = bench.server.add("e1")
+    bench.server.plan("/outcomes", 413, {"code": "too_large", "detail": "result"})
+    bench.start()
+    await until(lambda: task.status == "FAILED")
+    assert task.outcome["retryable"] is False
+    assert "the server refused the result: too_large" in task.outcome["error"]
+
+
+class Broken(Exception):
+    """What a handler raises in these tests."""
+
+
+async def ended_by(bench: Bench, handler: Callable[[Context[Any]], Any], **task: Any) -> Any:
+    bench.app.handler("work")(handler)
+    added = bench.server.add("e1", **task)
+    worker = bench.start()
+    await until(lambda: added.outcome is not None or added.released > 0)
+    await until(lambda: worker.running == 0)
+    return added
+
+
+async def test_exceptions_retry_by_policy(bench: Bench) -> None:
+    def work(ctx: Context[Any]) -> None:
+        raise Broken("no \x00 luck \ud800")
+
+    task = await ended_by(bench, work)
+    assert task.outcome["retryable"] is True
+    assert "retryAfterSec" not in task.outcome
+    assert task.outcome["error"].startswith("tests.unit.sdk.test_worker.Broken: no ? luck ?")
+    assert "in work" in task.outcome["error"]
+
+
+async def test_non_retryable_gives_up(bench: Bench) -> None:
+    async def work(ctx: Context[Any]) -> None:
+        raise NonRetryable("never")
+
+    assert (await ended_by(bench, work)).outcome["retryable"] is False
+
+
+@pytest.mark.parametrize("leave", [lambda ctx: Fail("later", after=2.5), None], ids=["later", "now"])
+async def test_fail_says_whether_and_when(bench: Bench, leave: Callable[[Any], Any] | None) -> None:
+    task = await ended_by(bench, leave or (lambda ctx: Fail(retry=False)))
+    assert task.outcome["retryable"] is (leave is not None)
+    assert task.outcome.get("retryAfterSec") == (3 if leave else None)
+
+
+async def test_snooze_releases_with_a_delay(bench: Bench) -> None:
+    task = await ended_by(bench, lambda ctx: Snooze(7.5))
+    (seen,) = bench.server.paths("/release")
+    assert seen.body["delaySec"] == 8
+    assert task.retry_at == 8
+    assert not bench.server.paths("/outcomes")
+
+
+async def test_a_task_without_handler_fails_and_says_so(bench: Bench) -> None:
+    task = await ended_by(bench, lambda ctx: None, task="unknown")
+    assert "no handler for task 'unknown'" in task.outcome["error"]
+    assert task.outcome["retryable"] is True
+
+
+async def test_progress_reaches_the_next_attempt(bench: Bench) -> None:
+    found: list[Any] = []
+
+    @bench.app.handler("work")
+    def work(ctx: Context[Any]) -> None:
+        found.append(ctx.progress)
+        if ctx.attempt == 1:
+            for row in range(100):
+                ctx.heartbeat({"row": row})
+            raise Broken
+
+    task = bench.server.add("e1")
+    bench.start()
+    await moving(bench, lambda: task.status == "COMPLETED")
+    assert found == [None, {"row": 99}]
+    assert len(bench.server.paths("/heartbeats")) <= 2
+
+
+async def test_progress_is_sent_about_once_a_second(bench: Bench) -> None:
+    release = asyncio.Event()
+    contexts: list[Context[Any]] = []
+
+    @bench.app.handler("work")
+    async def work(ctx: Context[Any]) -> None:
+        contexts.append(ctx)
+        await release.wait()
+
+    task = bench.server.add("e1")
+    bench.start()
+    await until(lambda: bool(contexts))
+    contexts[0].heartbeat(1)
+    contexts[0].heartbeat(2)
+    await asyncio.sleep(0.01)
+    assert not bench.server.paths("/heartbeats")
+    await bench.clock.advance_to(1)
+    await until(lambda: task.progress == 2)
+    with pytest.raises(ValueError, match="4096 are allowed"):
+        contexts[0].heartbeat("x" * 5000)
+    release.set()
+
+
+async def test_what_does_not_end_in_time_is_cancelled_and_released(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    cancelled: list[tuple[str, float]] = []
+    never = threading.Event()
+
+    @bench.app.handler("async")
+    async def waits(ctx: Context[Any]) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.append((ctx.cancel_reason, bench.clock.monotonic()))
+
+    @bench.app.handler("sync")
+    def stubborn(ctx: Context[Any]) -> None:
+        never.wait(20)
+
+    bench.server.add("e1", task="async")
+    bench.server.add("e2", task="sync")
+    worker = bench.start(drain_sec=30, cancel_grace_sec=5)
+    await until(lambda: worker.running == 2)
+    caplog.set_level("INFO")
+    worker.drain()
+    await bench.clock.advance_to(0.5)
+    await until(lambda: "drains 2 executions" in caplog.text)
+    await held_until(bench, "e1", 29)
+    assert worker.running == 2
+    await bench.drained()
+    never.set()
+    ((reason, moment),) = cancelled
+    assert reason == "shutdown"
+    assert 30 <= moment <= 31
+    assert [bench.server.tasks[name].released for name in ("e1", "e2")] == [1, 1]
+    assert not bench.server.paths("/outcomes")
+
+
+async def test_grants_that_come_with_the_end_are_handed_back(bench: Bench) -> None:
+    @bench.app.handler("work")
+    async def work(ctx: Context[Any]) -> None:
+        pytest.fail("it must not run")
+
+    worker = bench.start()
+    await until(lambda: bool(bench.server.paths("/claim")))
+    worker.drain()
+    task = bench.server.add("e1")
+    await until(lambda: task.released == 1)
+    await bench.drained()
+
+
+async def test_a_timeout_is_called_one(bench: Bench) -> None:
+    reasons: list[str] = []
+
+    @bench.app.handler("work")
+    async def work(ctx: Context[Any]) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            reasons.append(ctx.cancel_reason)
+
+    task = bench.server.add("e1", deadline=10.0)
+    bench.start()
+    await until(lambda: task.status == "RUNNING")
+    await moving(bench, lambda: bool(reasons))
+    assert reasons == ["timeout"]
+    assert bench.clock.monotonic() <= 12
+    await bench.drained()
+    assert not bench.server.paths("/outcomes")
+
+
+async def test_a_wrong_key_ends_the_worker(bench: Bench) -> None:
+    bench.server.plan("/claim", 401, {"code": "unauthorized"})
+    bench.start()
+    assert bench.ended is not None
+    with pytest.raises(Unauthorized):
+        await bench.ended
+
+
+async def test_a_key_that_fails_later_does_not(bench: Bench) -> None:
+    @bench.app.handler("work")
+    async def work(ctx: Context[Any]) -> None:
+        pass
+
+    task = bench.server.add("e1")
+    bench.start()
+    await until(lambda: task.status == "COMPLETED")
+    bench.server.plan("/claim", 401, {"code": "unauthorized"})
+    second = bench.server.add("e2")
+    await moving(bench, lambda: second.status == "COMPLETED")

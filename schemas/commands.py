@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 
-from schemas.entities import Content, Policies, Record
+from schemas.entities import Content, OverlapPolicy, Policies, Priority, Record
 
 
 class Command(Record):
@@ -39,6 +39,10 @@ class ScheduleSpec(Record):
     every_sec: int | None = None
     time_zone: str | None = None
     allow_past: bool = False
+    start_at: str | None = None
+    end_at: str | None = None
+    max_runs: int | None = None
+    jitter_sec: int | None = None
 
 
 class RegisterJob(Command, kw_only=True):
@@ -50,6 +54,49 @@ class RegisterJob(Command, kw_only=True):
     pool: str
     content: Content
     policies: Policies
+
+
+class UpdateJob(Command, kw_only=True):
+    """Replaces the definition of a living job; `version` is what the caller saw."""
+
+    job_id: str
+    version: int
+    schedule: ScheduleSpec
+    pool: str
+    content: Content
+    policies: Policies
+
+
+class PauseJob(Command, kw_only=True):
+    """The job does not fire until it is resumed; the cursor stays."""
+
+    job_id: str
+
+
+class MissedInPause(enum.StrEnum):
+    """What becomes of occurrences that fell into a pause."""
+
+    SKIP = "SKIP"
+    FIRE_ONCE = "FIRE_ONCE"
+    FIRE_ALL = "FIRE_ALL"
+
+
+class ResumeJob(Command, kw_only=True):
+    """The job fires again."""
+
+    job_id: str
+    missed: MissedInPause = MissedInPause.SKIP
+
+
+class BackfillJob(Command, kw_only=True):
+    """Makes executions for occurrences of the past, at most 1,000; larger ones are cut up by their caller."""
+
+    job_id: str
+    backfill_id: str
+    scheduled_ms: tuple[int, ...]
+    overlap: OverlapPolicy | None = None
+    rerun: bool = False
+    priority: Priority = Priority.LOW
 
 
 class CancelJob(Command, kw_only=True):
@@ -70,6 +117,7 @@ class TriggerJob(Command, kw_only=True):
     job_id: str
     payload: bytes | None = None
     content_type: str = ""
+    overlap: OverlapPolicy | None = None
 
 
 class ReplayDeadLetter(Command, kw_only=True):
@@ -162,5 +210,15 @@ class Release(Command, kw_only=True):
     items: tuple[Handback, ...]
 
 
-JobCommand = RegisterJob | CancelJob | CancelExecution | TriggerJob | ReplayDeadLetter
+JobCommand = (
+    RegisterJob
+    | UpdateJob
+    | PauseJob
+    | ResumeJob
+    | BackfillJob
+    | CancelJob
+    | CancelExecution
+    | TriggerJob
+    | ReplayDeadLetter
+)
 WorkCommand = RequestWork | ExtendLease | Complete | Fail | Release

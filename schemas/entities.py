@@ -112,6 +112,23 @@ class ScheduleKind(enum.StrEnum):
     EVERY = "EVERY"
 
 
+class MisfirePolicy(enum.StrEnum):
+    """What becomes of missed occurrences."""
+
+    FIRE_ALL = "FIRE_ALL"
+    FIRE_ONCE = "FIRE_ONCE"
+    SKIP = "SKIP"
+
+
+class OverlapPolicy(enum.StrEnum):
+    """What becomes of an occurrence while an earlier execution of the job is not final."""
+
+    QUEUE = "QUEUE"
+    SKIP = "SKIP"
+    ALLOW = "ALLOW"
+    CANCEL_RUNNING = "CANCEL_RUNNING"
+
+
 class Schedule(Record):
     """A resolved schedule. `cron` is as sent, `cron_expanded` with every hashed field drawn."""
 
@@ -122,6 +139,10 @@ class Schedule(Record):
     time_zone: str = "UTC"
     every_ms: int = 0
     anchor_ms: int = 0
+    start_at_ms: int = 0
+    end_at_ms: int = 0
+    max_runs: int = 0
+    jitter_ms: int = 0
 
 
 class RetryPolicy(Record):
@@ -143,6 +164,12 @@ class Policies(Record):
     lease_sec: int = 60
     max_deliveries: int = 5
     misfire_window_sec: int = 86_400
+    misfire: MisfirePolicy = MisfirePolicy.FIRE_ALL
+    overlap: OverlapPolicy = OverlapPolicy.QUEUE
+    queue_limit: int = 1
+    max_concurrent: int = 0
+    start_deadline_sec: int = 0
+    idempotency_key_template: str = ""
 
 
 class Content(Record):
@@ -177,6 +204,8 @@ class Job(Record):
     first_next_ms: int
     first_next_local: str = ""
     tz_version: str = ""
+    updated_ms: int = 0
+    updated_by: str = ""
 
 
 class Skip(Record):
@@ -196,6 +225,15 @@ class CatchUp(Record):
     from_ms: int
     to_ms: int
     count: int
+
+
+class Answered(Record):
+    """A command on a job that carried a key, and its answer."""
+
+    request_key: str
+    body_hash: str
+    status: int
+    version: int
 
 
 class Cursor(Record):
@@ -221,6 +259,9 @@ class Cursor(Record):
     paused_ms: int = 0
     paused_by: str = ""
     paused_reason: str = ""
+    next_due_ms: int = 0
+    runs: int = 0
+    answered: tuple[Answered, ...] = ()
 
 
 class Execution(Record):
@@ -264,6 +305,8 @@ class Execution(Record):
     idempotency_key: str = ""
     replays: int = 0
     replay_key: str = ""
+    start_deadline_ms: int = 0
+    backfill: str = ""
 
     @property
     def job_id(self) -> str:
@@ -282,7 +325,8 @@ class Lease(Record):
 
 
 class KeptContent(Record):
-    """Key `pay:<tenant>/<execution_id>`: an own payload (trigger, replay) or a dead letter's copy."""
+    """Key `pay:<tenant>/<execution_id>`: an own payload (trigger, replay) or a dead letter's copy. With
+    `<job_id>@<version>` as id: what a superseded version gave its unfinished executions."""
 
     tenant: str
     execution_id: str
@@ -303,6 +347,7 @@ class Tenant(Record):
 
     tenant: str
     shards: int = 1
+    default_jitter_sec: int = 0
 
 
 Entity = Job | Cursor | Execution | Lease | KeptContent | PartitionMeta

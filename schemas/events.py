@@ -49,6 +49,10 @@ class JobRegistered(JobEvent):
     """A job was made, or made anew under an old id."""
 
 
+class JobUpdated(JobEvent):
+    """The definition of a living job was replaced."""
+
+
 class CursorMoved(CursorEvent):
     """Occurrences were fired, kept for catch-up, or skipped."""
 
@@ -63,6 +67,14 @@ class JobCompleted(CursorEvent):
 
 class JobPaused(CursorEvent):
     """The job does not fire until it is resumed or cancelled."""
+
+
+class JobResumed(CursorEvent):
+    """A paused job fires again."""
+
+
+class ScheduleShifted(CursorEvent):
+    """New time zone data moved the next occurrence."""
 
 
 class ExecutionFired(ExecutionEvent):
@@ -139,10 +151,13 @@ class TenantConfigured(Event):
 
 EngineEvent = (
     JobRegistered
+    | JobUpdated
     | CursorMoved
     | JobCancelled
     | JobCompleted
     | JobPaused
+    | JobResumed
+    | ScheduleShifted
     | ExecutionFired
     | ExecutionReady
     | ExecutionClaimed

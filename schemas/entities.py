@@ -206,6 +206,9 @@ class Job(Record):
     tz_version: str = ""
     updated_ms: int = 0
     updated_by: str = ""
+    first_due_ms: int = 0
+    first_version: int = 1
+    definition_hash: str = ""
 
 
 class Skip(Record):

@@ -176,8 +176,8 @@ EngineEvent = (
 )
 
 
-def entity_of(event: EngineEvent) -> Entity:
-    """The entity that the event carries."""
+def entity_of(event: Event) -> Entity:
+    """The entity that the event carries. TypeError if that is no engine's (tenants topic)."""
     if isinstance(event, ExecutionEvent):
         return event.execution
     if isinstance(event, CursorEvent):
@@ -188,4 +188,6 @@ def entity_of(event: EngineEvent) -> Entity:
         return event.lease
     if isinstance(event, ContentKept):
         return event.kept
-    return event.meta
+    if isinstance(event, PartitionOpened):
+        return event.meta
+    raise TypeError(f"{type(event).__name__} carries no entity of an engine")

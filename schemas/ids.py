@@ -19,6 +19,7 @@ POOL = re.compile(r"[A-Za-z0-9._-]{1,100}")
 DERIVED_PREFIX = "job_"
 SCHEDULED_KIND = "s"
 MANUAL_KIND = "m"
+BACKFILL_KIND = "b"
 
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
@@ -53,6 +54,16 @@ def scheduled_execution_id(job_id: str, incarnation: int, scheduled_ms: int) -> 
 def manual_execution_id(job_id: str, incarnation: int, request_key: str) -> str:
     """The id of a triggered execution, from the key of its request alone."""
     return f"{job_id}.{base36(incarnation)}.{MANUAL_KIND}.{_short_hash(job_id, request_key)}"
+
+
+def backfill_execution_id(job_id: str, incarnation: int, scheduled_ms: int, backfill_id: str) -> str:
+    """The id of a backfilled occurrence: its own, since the occurrence may have run and been forgotten."""
+    return f"{job_id}.{base36(incarnation)}.{base36(scheduled_ms)}.{BACKFILL_KIND}{_short_hash(backfill_id)}"
+
+
+def version_id(job_id: str, version: int) -> str:
+    """Under this, in place of an execution id, stands what a superseded version gave its executions."""
+    return f"{job_id}@{version}"
 
 
 def job_id_of(execution_id: str) -> str | None:

@@ -35,6 +35,7 @@ class CommandDone(Record, kw_only=True):
     execution: Execution | None = None
     partition: int
     offset: int = -1
+    count: int = 0
 
 
 class ItemResult(Record):

@@ -21,22 +21,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from msgspec.structs import replace
 
 from schemas.commands import (
+    BackfillJob,
     CancelExecution,
     CancelJob,
     Complete,
     ExtendLease,
     Fail,
     JobCommand,
+    PauseJob,
     RegisterJob,
     Release,
     ReplayDeadLetter,
     RequestWork,
+    ResumeJob,
     TriggerJob,
+    UpdateJob,
     WorkCommand,
 )
 from schemas.entities import Job, PartitionMeta
@@ -49,29 +52,20 @@ from streams.core.handlers.cancelling import cancel_execution, cancel_job
 from streams.core.handlers.granting import match, request_work
 from streams.core.handlers.leasing import report
 from streams.core.handlers.outcome import Done
-from streams.core.handlers.registration import register_job
+from streams.core.handlers.pausing import pause_job, resume_job
+from streams.core.handlers.registration import register_job, update_job
 from streams.core.handlers.timing import pause_after_error, visit
-from streams.core.handlers.triggering import replay_dead_letter, trigger_job
+from streams.core.handlers.triggering import backfill_job, replay_dead_letter, trigger_job
 from streams.core.invariants import InvariantError, invariant
 from streams.core.limits import WHEEL_AHEAD_MS
 from streams.core.parking import Parking
 from streams.core.refusals import INTERNAL_ERROR, MISROUTED, Refusal, invalid
 from streams.core.state import Codec, State
-from streams.core.transaction import Logged, Source, Transaction
+from streams.core.transaction import Logged, Router, Source, Transaction
 from streams.core.validation import check, refuse
 from streams.core.zones import TZ_VERSION
 from streams.store.kv import Batch, KeyValue
 from streams.store.overlay import Overlay
-
-
-class Router(Protocol):
-    """Where a tenant's job lives; follows the tenants topic."""
-
-    def partition_of(self, tenant: str, job_id: str) -> int: ...
-
-    def partitions_of(self, tenant: str) -> list[int]:
-        """All partitions that can hold the tenant."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +96,7 @@ class Engine:
         self.state.timers.advance_floor(now_ms)
         self.state.leases.advance_floor(now_ms)
         self._parking.drop_stale(now_ms)
-        self._tx = Transaction(self.state, now_ms, chance, pools=self._unmatched)
+        self._tx = Transaction(self.state, self._router, now_ms, chance, pools=self._unmatched)
         self._unmatched = []
 
     def open_partition(self, partition_count: int) -> None:
@@ -245,6 +239,14 @@ class Engine:
         match command:
             case RegisterJob():
                 return register_job(tx, command)
+            case UpdateJob():
+                return update_job(tx, command)
+            case PauseJob():
+                return pause_job(tx, command)
+            case ResumeJob():
+                return resume_job(tx, command)
+            case BackfillJob():
+                return backfill_job(tx, command)
             case CancelJob():
                 return cancel_job(tx, command)
             case CancelExecution():
@@ -293,6 +295,7 @@ class Engine:
                 cursor=outcome.cursor,
                 execution=outcome.execution,
                 partition=self.partition,
+                count=outcome.count,
             )
         self._open().effects.append(Answer(command.reply_partition, done))
 

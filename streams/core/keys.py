@@ -1,7 +1,7 @@
 """Keys of a partition's store; big-endian numbers, so that byte order is due order.
 
 Entities stand under `e` and their log key, with the bytes of their newest event as value. All other
-families are indexes: functions of the entities (`b c n o q`), or local bookkeeping of scans (`f p t`) that
+families are indexes: functions of the entities (`a b c n o q`), or local bookkeeping of scans (`f p t`) that
 is outside the state hash. Tenants, pools and job ids never contain NUL (`schemas.ids`).
 """
 
@@ -75,6 +75,11 @@ def claim(tenant: str, worker_id: str, claim_id: str, execution_id: str) -> byte
 def backlog(pool_key: str) -> bytes:
     """How many executions of the pool are runnable."""
     return b"n" + pool_key.encode()
+
+
+def active(job_key: str) -> bytes:
+    """How many executions of the job are neither final nor waiting for another one of it."""
+    return b"a" + job_key.encode()
 
 
 def minute_prefix(stream: bytes, minute: int) -> bytes:

@@ -19,7 +19,7 @@ EXECUTION: dict[E | None, frozenset[E]] = {
 
 JOB: dict[J, frozenset[J]] = {
     J.ACTIVE: frozenset({J.ACTIVE, J.PAUSED, J.CANCELLED, J.COMPLETED}),
-    J.PAUSED: frozenset({J.ACTIVE, J.CANCELLED}),
+    J.PAUSED: frozenset({J.PAUSED, J.ACTIVE, J.CANCELLED}),
     J.CANCELLED: frozenset(),
     J.COMPLETED: frozenset(),
 }

@@ -35,9 +35,8 @@ def not_found(what: str) -> Refusal:
 
 
 KEY_REUSED = Refusal(422, "idempotency_key_reused", "this Idempotency-Key was used with another request")
-UPDATE_NOT_SUPPORTED = Refusal(
-    409, "update_not_supported", "the job exists with another definition and cannot be updated yet"
-)
+VERSION_DIFFERS = Refusal(412, "version_differs", "the job has another version than If-Match names")
+NOT_PAUSED = Refusal(409, "not_paused", "the job is not paused")
 JOB_EXISTS = Refusal(409, "job_exists", "a job with this id exists already")
 JOB_FINISHED = Refusal(409, "job_finished", "the job is cancelled or completed")
 ALREADY_FINISHED = Refusal(409, "already_finished", "the execution has already finished")

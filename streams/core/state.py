@@ -27,9 +27,9 @@ from schemas.entities import (
     ScheduleKind,
     WaitingFor,
 )
-from schemas.events import EngineEvent, Event, entity_of
+from schemas.events import Event, entity_of
 from streams.core import keys
-from streams.core.invariants import invariant
+from streams.core.invariants import InvariantError, invariant
 from streams.core.lifecycle import FINAL, JOB_FINAL
 from streams.core.limits import DEAD_LETTER_FORGET_AFTER_MS, FORGET_AFTER_MS
 from streams.core.timebuckets import TimeBuckets
@@ -79,8 +79,9 @@ class State:
     def decode(self, value: bytes) -> Entity:
         """The entity in an event's bytes. Raises what the codec raises."""
         event = self._codec.decode(value)
-        invariant(isinstance(event, Event), f"a {type(event).__name__} is no event")
-        return entity_of(event)  # type: ignore[arg-type]
+        if not isinstance(event, Event):
+            raise InvariantError(f"a {type(event).__name__} is no event")
+        return entity_of(event)
 
     def _remember(self, key: str, entity: Entity | None) -> Entity | None:
         if len(self._cache) >= CACHED_MAX:
@@ -118,6 +119,12 @@ class State:
         found = self._get(ids.content_key(execution.tenant, execution.execution_id))
         return found if isinstance(found, KeptContent) else None
 
+    def superseded(self, execution: Execution) -> KeptContent | None:
+        """What the job version gave with which the execution was fired, if that is not the current one."""
+        version_id = ids.version_id(execution.job_id, execution.job_version)
+        found = self._get(ids.content_key(execution.tenant, version_id))
+        return found if isinstance(found, KeptContent) else None
+
     def cursor(self, job: Job) -> Cursor:
         """Where the job stands. One without a stored cursor stands at its beginning; a one-off stands behind
         it once its execution exists."""
@@ -125,7 +132,20 @@ class State:
         if isinstance(found, Cursor) and found.incarnation == job.incarnation:
             return found
         fired = job.schedule.kind is ScheduleKind.ONCE and self.execution(job.tenant, first_execution_id(job))
-        return replace(beginning(job), next_ms=0) if fired else beginning(job)
+        first = beginning(job)
+        if not fired:
+            return first
+        last = {"last_ms": first.next_ms, "last_local": first.next_local}
+        return replace(first, next_ms=0, next_local="", next_due_ms=0, **last)
+
+    def has_cursor(self, job: Job) -> bool:
+        """Whether the job has moved from its beginning by a cursor of its own."""
+        found = self._get(ids.cursor_key(job.tenant, job.job_id))
+        return isinstance(found, Cursor) and found.incarnation == job.incarnation
+
+    def active(self, tenant: str, job_id: str) -> int:
+        """Executions of a job that are neither final nor waiting for another one of it."""
+        return _number(self.kv.get(keys.active(f"{tenant}/{job_id}")))
 
     def lease_until_ms(self, execution: Execution) -> int:
         """End of the current lease: by the grant or the newest heartbeat of its epoch."""
@@ -189,7 +209,7 @@ class State:
 
     # -- writing
 
-    def evolve(self, event: EngineEvent) -> tuple[str, bytes]:
+    def evolve(self, event: Event) -> tuple[str, bytes]:
         """Live: encodes the event once, for the log and the store."""
         entity = entity_of(event)
         key, value = ids.key_of(entity), self._codec.encode(event)
@@ -231,18 +251,21 @@ class State:
         for key in before:
             if key not in now:
                 self.kv.put(key, None)
-                if key[0] == _QUEUE and old is not None:
-                    self._count(old, -1)
         for key in now:
             if key not in before:
                 self.kv.put(key, b"")
-                if key[0] == _QUEUE and new is not None:
-                    self._count(new, 1)
+        counted_before = _counters(old) if old is not None else ()
+        counted_now = _counters(new) if new is not None else ()
+        for key in counted_before:
+            if key not in counted_now:
+                self._count(key, -1)
+        for key in counted_now:
+            if key not in counted_before:
+                self._count(key, 1)
 
-    def _count(self, execution: Execution, change: int) -> None:
-        key = keys.backlog(f"{execution.tenant}/{execution.pool}")
+    def _count(self, key: bytes, change: int) -> None:
         count = _number(self.kv.get(key)) + change
-        invariant(count >= 0, f"the backlog of pool {execution.pool} is negative")
+        invariant(count >= 0, f"the counter {key!r} is negative")
         self.kv.put(key, count.to_bytes(8, "big") if count else None)
 
     def _file_timer(self, key: str, entity: Entity, old: Entity | None) -> None:
@@ -256,7 +279,9 @@ class State:
                 execution_key = ids.execution_key(entity.tenant, entity.execution_id)
                 self.leases.add(entity.until_ms, entity.tenant, execution_key)
             case Job():
-                self.timers.add(first_due_ms(entity), entity.tenant, key)
+                # An update says by its cursor when the job is due next.
+                if not isinstance(old, Job) or old.incarnation != entity.incarnation:
+                    self.timers.add(beginning(entity).next_due_ms, entity.tenant, key)
             case Cursor():
                 due = due_of_cursor(entity)
                 if due is not None and (not isinstance(old, Cursor) or due_of_cursor(old) != due):
@@ -264,7 +289,9 @@ class State:
 
 
 def beginning(job: Job) -> Cursor:
-    """The cursor that a job begins with; also the first answer to its registration."""
+    """The cursor that a job begins with; also the first answer to its registration. A one-off in the past is
+    due from its registration on."""
+    due_ms = job.first_due_ms or job.first_next_ms
     return Cursor(
         tenant=job.tenant,
         job_id=job.job_id,
@@ -272,6 +299,7 @@ def beginning(job: Job) -> Cursor:
         status=JobStatus.ACTIVE,
         next_ms=job.first_next_ms,
         next_local=job.first_next_local,
+        next_due_ms=max(due_ms, job.created_ms),
         tz_version=job.tz_version,
     )
 
@@ -281,17 +309,12 @@ def first_execution_id(job: Job) -> str:
     return ids.scheduled_execution_id(job.job_id, job.incarnation, job.first_next_ms)
 
 
-def first_due_ms(job: Job) -> int:
-    """When a job's first occurrence is due: a one-off in the past counts from its registration."""
-    return max(job.first_next_ms, job.created_ms)
-
-
 def due_of_cursor(cursor: Cursor) -> int | None:
     """When the job must be looked at next."""
     if cursor.status in JOB_FINAL:
         return cursor.finished_ms + FORGET_AFTER_MS
     if cursor.status is JobStatus.ACTIVE and cursor.next_ms:
-        return cursor.next_ms
+        return cursor.next_due_ms or cursor.next_ms
     return None
 
 
@@ -304,10 +327,9 @@ def due_of_execution(execution: Execution) -> int | None:
         return execution.finished_ms + (DEAD_LETTER_FORGET_AFTER_MS if dead else FORGET_AFTER_MS)
     if execution.status is ExecutionStatus.SCHEDULED or execution.waiting_for is WaitingFor.REDELIVERY:
         return execution.due_ms
+    if execution.start_deadline_ms and not execution.first_started_ms:
+        return execution.start_deadline_ms
     return None
-
-
-_QUEUE = ord("q")
 
 
 def _index_keys(execution: Execution) -> tuple[bytes, ...]:
@@ -330,6 +352,16 @@ def _index_keys(execution: Execution) -> tuple[bytes, ...]:
     if execution.waiting_for is WaitingFor.OVERLAP:
         return (is_open, keys.blocked(job_key, execution.scheduled_ms, execution.execution_id))
     return (is_open,)
+
+
+def _counters(execution: Execution) -> tuple[bytes, ...]:
+    """The counters that an execution is part of."""
+    if execution.status in FINAL or execution.waiting_for is WaitingFor.OVERLAP:
+        return ()
+    active = keys.active(f"{execution.tenant}/{execution.job_id}")
+    if execution.waiting_for is WaitingFor.WORKER:
+        return (active, keys.backlog(f"{execution.tenant}/{execution.pool}"))
+    return (active,)
 
 
 def _number(stored: bytes | None) -> int:

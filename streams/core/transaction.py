@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from schemas.entities import Cursor, Execution
 from schemas.events import (
     ContentKept,
     CursorEvent,
-    EngineEvent,
+    Event,
     ExecutionEvent,
-    JobRegistered,
+    JobEvent,
     LeaseExtended,
     PartitionOpened,
 )
@@ -26,6 +26,20 @@ from streams.core.lifecycle import EXECUTION, JOB
 from streams.core.state import State
 
 TOMBSTONE = "Forgotten"
+
+
+class Router(Protocol):
+    """What the tenants topic says today; its changes never touch what the log holds already."""
+
+    def partition_of(self, tenant: str, job_id: str) -> int: ...
+
+    def partitions_of(self, tenant: str) -> list[int]:
+        """All partitions that can hold the tenant."""
+        ...
+
+    def default_jitter_sec(self, tenant: str) -> int:
+        """Jitter of the tenant's 5-field cron jobs that name none."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +73,7 @@ class Transaction:
     """One transaction of one partition; `actor` and `cause` are set for each command in turn."""
 
     state: State
+    router: Router
     now_ms: int
     chance: Callable[[], float]
     actor: str = "system"
@@ -93,7 +108,7 @@ class Transaction:
         return cursor
 
     def emit(
-        self, event: type[JobRegistered | LeaseExtended | ContentKept | PartitionOpened], **what: Any
+        self, event: type[JobEvent | LeaseExtended | ContentKept | PartitionOpened], **what: Any
     ) -> None:
         """Any other event."""
         self._log(event(**what, **self._meta()))
@@ -132,6 +147,6 @@ class Transaction:
     def _meta(self) -> dict[str, Any]:
         return {"at_ms": self.now_ms, "actor": self.actor, "cause": self.cause}
 
-    def _log(self, event: EngineEvent | ExecutionEvent | CursorEvent) -> None:
-        key, value = self.state.evolve(event)  # type: ignore[arg-type]
+    def _log(self, event: Event) -> None:
+        key, value = self.state.evolve(event)
         self.events.append(Logged(key, value, type(event).__name__))

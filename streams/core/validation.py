@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 
 from schemas.commands import (
+    BackfillJob,
     Beat,
     CancelExecution,
     CancelJob,
@@ -21,18 +23,21 @@ from schemas.commands import (
     Handback,
     JobCommand,
     LeaseRef,
+    PauseJob,
     RegisterJob,
     Release,
     ReplayDeadLetter,
     RequestWork,
+    ResumeJob,
     ScheduleSpec,
     TriggerJob,
+    UpdateJob,
     WorkCommand,
 )
 from schemas.entities import Content, Policies
 from schemas.ids import DERIVED_PREFIX, JOB_ID, POOL, TENANT, derived_job_id, job_id_of
 from schemas.replies import FieldProblem
-from streams.core import limits
+from streams.core import key_templates, limits
 from streams.core.cron import parse_cron
 from streams.core.instants import TimeInputError, parse_instant, parse_local
 from streams.core.refusals import Refusal, invalid, too_large
@@ -80,7 +85,7 @@ def check_item(item: LeaseRef) -> list[FieldProblem]:
 
 def _payload_of(command: JobCommand | WorkCommand) -> bytes | None:
     match command:
-        case RegisterJob():
+        case RegisterJob() | UpdateJob():
             return command.content.payload
         case TriggerJob() | ReplayDeadLetter():
             return command.payload
@@ -103,8 +108,16 @@ def _envelope(command: JobCommand | WorkCommand) -> Problems:
 def _body(command: JobCommand | WorkCommand) -> Problems:
     match command:
         case RegisterJob():
-            yield from _registration(command)
-        case CancelJob():
+            yield from _job_id(command.job_id)
+            yield from _derived(command)
+            yield from _definition(command)
+        case UpdateJob():
+            yield from _job_id(command.job_id)
+            yield from _definition(command)
+        case BackfillJob():
+            yield from _job_id(command.job_id)
+            yield from _backfill(command)
+        case CancelJob() | PauseJob() | ResumeJob():
             yield from _job_id(command.job_id)
         case TriggerJob():
             yield from _job_id(command.job_id)
@@ -121,16 +134,27 @@ def _body(command: JobCommand | WorkCommand) -> Problems:
                 yield _problem("items", f"are 1 to {limits.ENTITIES_PER_COMMAND_MAX}")
 
 
-def _registration(command: RegisterJob) -> Problems:
-    yield from _job_id(command.job_id)
+def _derived(command: RegisterJob) -> Problems:
     derived = command.job_id.startswith(DERIVED_PREFIX)
     if derived and command.job_id != derived_job_id(command.tenant, command.request_key):
         yield _problem("jobId", f"may not start with {DERIVED_PREFIX!r}, which is kept for derived ids")
+
+
+def _definition(command: RegisterJob | UpdateJob) -> Problems:
     if not POOL.fullmatch(command.pool):
         yield _problem("target.pool", "is [A-Za-z0-9._-]{1,100}")
     yield from _schedule(command.schedule, f"{command.tenant}/{command.job_id}")
     yield from _content(command.content)
     yield from _policies(command.policies)
+
+
+def _backfill(command: BackfillJob) -> Problems:
+    yield from _text("backfillId", command.backfill_id, limits.KEY_CHARS_MAX)
+    times = command.scheduled_ms
+    if not 0 < len(times) <= limits.ENTITIES_PER_COMMAND_MAX:
+        yield _problem("scheduledMs", f"are 1 to {limits.ENTITIES_PER_COMMAND_MAX}")
+    elif any(later <= earlier for earlier, later in pairwise((0, *times))):
+        yield _problem("scheduledMs", "rise, and are after 1970")
 
 
 def _schedule(spec: ScheduleSpec, seed: str) -> Problems:
@@ -158,6 +182,9 @@ def _schedule(spec: ScheduleSpec, seed: str) -> Problems:
                 yield _problem("schedule.cron", f"is at most {limits.CRON_CHARS_MAX} characters")
                 return
             parse_cron(spec.cron, seed)
+        for name, bound in (("startAt", spec.start_at), ("endAt", spec.end_at)):
+            if bound is not None and parse_instant(bound, f"schedule.{name}") <= 0:
+                yield _problem(f"schedule.{name}", "is before 1970")
     except TimeInputError as error:
         yield _problem(error.field, error.detail)
     if spec.time_zone is not None and given[0] in ("delaySec", "everySec"):
@@ -168,6 +195,10 @@ def _schedule(spec: ScheduleSpec, seed: str) -> Problems:
         yield from _range("schedule.delaySec", spec.delay_sec, limits.SCHEDULE_DELAY_SEC)
     if spec.every_sec is not None:
         yield from _range("schedule.everySec", spec.every_sec, limits.EVERY_SEC)
+    if spec.max_runs is not None:
+        yield from _range("schedule.maxRuns", spec.max_runs, limits.MAX_RUNS)
+    if spec.jitter_sec is not None:
+        yield from _range("schedule.jitterSec", spec.jitter_sec, limits.JITTER_SEC)
 
 
 def _content(content: Content) -> Problems:
@@ -193,6 +224,13 @@ def _policies(policies: Policies) -> Problems:
     yield from _range("leaseSec", policies.lease_sec, limits.LEASE_SEC)
     yield from _range("maxDeliveries", policies.max_deliveries, limits.MAX_DELIVERIES)
     yield from _range("misfireWindowSec", policies.misfire_window_sec, limits.MISFIRE_WINDOW_SEC)
+    yield from _range("queueLimit", policies.queue_limit, limits.QUEUE_LIMIT)
+    yield from _range("maxConcurrent", policies.max_concurrent, limits.MAX_CONCURRENT)
+    yield from _range("startDeadlineSec", policies.start_deadline_sec, limits.START_DEADLINE_SEC)
+    try:
+        key_templates.parse(policies.idempotency_key_template)
+    except TimeInputError as error:
+        yield _problem(error.field, error.detail)
 
 
 def _request(command: RequestWork) -> Problems:

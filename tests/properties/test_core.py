@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from schemas import codec
-from schemas.commands import RegisterMode
-from schemas.entities import Execution, ExecutionStatus, RetryPolicy
+from schemas.commands import MissedInPause, RegisterMode
+from schemas.entities import Execution, ExecutionStatus, MisfirePolicy, OverlapPolicy, RetryPolicy
 from schemas.events import CursorEvent, Event, ExecutionEvent
 from schemas.replies import Grant
 from streams.core.engine import Engine
-from streams.core.planning import plan_of
-from streams.core.schedule import count_occurrences
+from streams.core.instants import format_instant
+from streams.core.planning import plan, plan_of, seed_of
+from streams.core.schedule import count_occurrences, previous_occurrence
 from streams.store.memory import MemoryStore
 from tests.unit.core.world import TENANT, OnePartition, World, compacted, rebuild
 
@@ -28,9 +29,11 @@ SCHEDULES: list[dict[str, Any]] = [
     {"delay_sec": 7},
     {"every_sec": 3},
     {"cron": "*/5 * * * * *"},
-    {"cron": "30 2 * * *", "time_zone": "Europe/London"},
+    {"cron": "30 1 * * *", "time_zone": "Europe/London"},
+    {"cron": "*/4 * * * * *", "jitter_sec": 3},
+    {"every_sec": 5, "max_runs": 3},
 ]
-INDEXES = (b"b", b"c", b"n", b"o", b"q")
+INDEXES = (b"a", b"b", b"c", b"n", b"o", b"q")
 
 
 def indexes(store: MemoryStore) -> list[tuple[bytes, bytes]]:
@@ -49,12 +52,31 @@ class Partition(RuleBasedStateMachine):
         schedule=st.sampled_from(SCHEDULES),
         put=st.booleans(),
         deliveries=st.integers(1, 3),
+        overlap=st.sampled_from(OverlapPolicy),
+        misfire=st.sampled_from(MisfirePolicy),
     )
-    def register(self, job: str, schedule: dict[str, Any], put: bool, deliveries: int) -> None:
+    def register(
+        self,
+        job: str,
+        schedule: dict[str, Any],
+        put: bool,
+        deliveries: int,
+        overlap: OverlapPolicy,
+        misfire: MisfirePolicy,
+    ) -> None:
         mode = RegisterMode.PUT if put else RegisterMode.CREATE
         retry = RetryPolicy(max_attempts=2, backoff_base_sec=1, backoff_max_sec=5)
         self.world.register(
-            job, mode=mode, max_deliveries=deliveries, lease_sec=4, timeout_sec=9, retry=retry, **schedule
+            job,
+            mode=mode,
+            max_deliveries=deliveries,
+            lease_sec=4,
+            timeout_sec=9,
+            retry=retry,
+            overlap=overlap,
+            max_concurrent=2 if overlap is OverlapPolicy.ALLOW else 0,
+            misfire=misfire,
+            **schedule,
         )
 
     @rule(sec=st.sampled_from([0.001, 1, 2.5, 5, 30]))
@@ -97,6 +119,28 @@ class Partition(RuleBasedStateMachine):
     def trigger(self, job: str, own: bool) -> None:
         self.world.trigger(job, payload=b'"own"' if own else None)
 
+    @rule(job=st.sampled_from(JOBS), version=st.integers(1, 4), schedule=st.sampled_from(SCHEDULES))
+    def update(self, job: str, version: int, schedule: dict[str, Any]) -> None:
+        self.world.update(version, job, payload=b'"updated"', lease_sec=4, timeout_sec=9, **schedule)
+
+    @rule(job=st.sampled_from(JOBS))
+    def pause(self, job: str) -> None:
+        self.world.pause(job)
+
+    @rule(job=st.sampled_from(JOBS), missed=st.sampled_from(MissedInPause))
+    def resume(self, job: str, missed: MissedInPause) -> None:
+        self.world.resume(job, missed)
+
+    @rule(job=st.sampled_from(JOBS), back=st.integers(0, 20))
+    def backfill(self, job: str, back: int) -> None:
+        found = self.world.engine.state.job(TENANT, job)
+        if found is not None:
+            past = previous_occurrence(
+                plan(found.schedule, seed_of(found), past=True), self.world.now_ms - back * 1000
+            )
+            if past is not None:
+                self.world.backfill(format_instant(past.utc_ms), job_id=job, backfill_id=f"b{back}")
+
     @rule(job=st.sampled_from(JOBS))
     def cancel(self, job: str) -> None:
         self.world.cancel_job(job)
@@ -125,7 +169,10 @@ class Partition(RuleBasedStateMachine):
     @invariant()
     def one_at_a_time(self) -> None:
         running = Counter(e.job_id for e in self.world.executions() if e.status is ExecutionStatus.RUNNING)
-        assert all(count == 1 for count in running.values()), running
+        for job_id, count in running.items():
+            job = self.world.engine.state.job(TENANT, job_id)
+            if job is not None and job.version == job.first_version:
+                assert count <= (2 if job.policies.overlap is OverlapPolicy.ALLOW else 1), running
 
     @invariant()
     def nothing_was_quarantined(self) -> None:
@@ -176,9 +223,10 @@ def check_accounted(world: World, events: list[Event]) -> None:
         if job is None:
             continue
         cursor = world.cursor(job_id)
-        if not cursor.last_ms or job.schedule.kind.value == "ONCE":
+        if not cursor.last_ms or job.schedule.kind.value == "ONCE" or job.version != job.first_version:
             continue
-        due = count_occurrences(plan_of(job), job.created_ms, cursor.last_ms)
+        upto_ms = cursor.next_ms - 1 if cursor.next_ms else cursor.last_ms
+        due = count_occurrences(plan_of(job), job.created_ms, upto_ms)
         fired, skipped = set(), 0
         for event in events:
             if isinstance(event, ExecutionEvent):

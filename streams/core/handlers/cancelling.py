@@ -6,27 +6,17 @@ from msgspec.structs import replace
 
 from schemas import ids
 from schemas.commands import CancelExecution, CancelJob
-from schemas.entities import (
-    Cursor,
-    Execution,
-    ExecutionKind,
-    ExecutionStatus,
-    Job,
-    JobStatus,
-    LeaseEnd,
-    Skip,
-    SkipReason,
-    WaitingFor,
-)
-from schemas.events import CancelRequested, CursorMoved, ExecutionCancelled, JobCancelled
-from streams.core.handlers.ending import end
+from schemas.entities import Cursor, Execution, ExecutionStatus, Job, JobStatus, Skip, SkipReason
+from schemas.events import CursorMoved, JobCancelled
+from streams.core.handlers.firing import new_execution, scheduled
+from streams.core.handlers.following import follow_up
 from streams.core.handlers.outcome import Done
-from streams.core.handlers.scheduling import follow_up, new_execution, settle
+from streams.core.handlers.scheduling import Moving, move, settle
+from streams.core.handlers.stopping import stop
 from streams.core.lifecycle import FINAL
 from streams.core.limits import ENTITIES_PER_COMMAND_MAX
-from streams.core.planning import plan_of
 from streams.core.refusals import ALREADY_FINISHED, JOB_FINISHED, Refusal, not_found
-from streams.core.schedule import next_occurrence
+from streams.core.schedule import Occurrence
 from streams.core.transaction import Transaction
 
 
@@ -49,6 +39,7 @@ def cancel_job(tx: Transaction, command: CancelJob) -> Done | Refusal:
         status=JobStatus.CANCELLED,
         next_ms=0,
         next_local="",
+        next_due_ms=0,
         catch_up=(),
         skips=skips,
         finished_ms=tx.now_ms,
@@ -65,7 +56,7 @@ def cancel_open(tx: Transaction, job: Job) -> bool:
     """
     unfinished = tx.state.open_executions(job.tenant, job.job_id, ENTITIES_PER_COMMAND_MAX + 1)
     for execution in unfinished[:ENTITIES_PER_COMMAND_MAX]:
-        _cancel(tx, execution)
+        stop(tx, execution)
     left = len(unfinished) > ENTITIES_PER_COMMAND_MAX
     if left:
         tx.state.timers.add(tx.now_ms, job.tenant, ids.job_key(job.tenant, job.job_id))
@@ -86,54 +77,22 @@ def cancel_execution(tx: Transaction, command: CancelExecution) -> Done | Refusa
         return Done(202, execution=execution)
     if execution.status in FINAL:
         return ALREADY_FINISHED
-    return Done(202, execution=_cancel(tx, execution))
-
-
-def _cancel(tx: Transaction, execution: Execution) -> Execution:
-    if execution.status is ExecutionStatus.RUNNING:
-        if execution.cancel_requested_ms:
-            return execution
-        return tx.emit_execution(CancelRequested, replace(execution, cancel_requested_ms=tx.now_ms))
-    return end(
-        tx,
-        ExecutionCancelled,
-        execution,
-        status=ExecutionStatus.CANCELLED,
-        waiting_for=WaitingFor.NOTHING,
-        lease_end=execution.lease_end,
-        cancel_requested_ms=tx.now_ms,
-    )
+    stopped = stop(tx, execution)
+    if job is not None:
+        follow_up(tx, job, tx.state.cursor(job))
+    return Done(202, execution=stopped)
 
 
 def _is_next(job: Job, cursor: Cursor, execution_id: str) -> bool:
-    if cursor.status is not JobStatus.ACTIVE or not cursor.next_ms:
+    if cursor.status not in (JobStatus.ACTIVE, JobStatus.PAUSED) or not cursor.next_ms:
         return False
     return execution_id == ids.scheduled_execution_id(job.job_id, job.incarnation, cursor.next_ms)
 
 
 def _cancel_next(tx: Transaction, job: Job, cursor: Cursor) -> Execution:
-    execution_id = ids.scheduled_execution_id(job.job_id, job.incarnation, cursor.next_ms)
-    execution = new_execution(
-        job, execution_id, ExecutionKind.SCHEDULE, cursor.next_ms, cursor.next_ms, tx.now_ms
-    )
-    cancelled = tx.emit_execution(
-        ExecutionCancelled,
-        replace(
-            execution,
-            status=ExecutionStatus.CANCELLED,
-            lease_end=LeaseEnd.NONE,
-            cancel_requested_ms=tx.now_ms,
-            finished_ms=tx.now_ms,
-        ),
-    )
-    following = next_occurrence(plan_of(job), cursor.next_ms, cursor.next_local or None)
-    moved = replace(
-        cursor,
-        last_ms=cursor.next_ms,
-        last_local=cursor.next_local,
-        next_ms=following.utc_ms if following is not None else 0,
-        next_local=following.local if following is not None else "",
-        skips=(),
-    )
-    follow_up(tx, job, tx.emit_cursor(CursorMoved, cursor, moved))
+    execution = new_execution(job, scheduled(job, cursor.next_ms), cursor.next_ms, tx.now_ms)
+    cancelled = stop(tx, execution)
+    moving = Moving(replace(cursor, runs=cursor.runs + 1), [])
+    move(job, moving, Occurrence(cursor.next_ms, cursor.next_local))
+    follow_up(tx, job, tx.emit_cursor(CursorMoved, cursor, moving.result()))
     return cancelled

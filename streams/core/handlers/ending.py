@@ -19,9 +19,9 @@ from schemas.entities import (
 from schemas.events import AttemptFailed, ContentKept, ExecutionDeadLettered, ExecutionEvent
 from schemas.replies import DeadLetter
 from streams.core.effects import Alert, Bury
-from streams.core.handlers.scheduling import follow_up
+from streams.core.handlers.following import follow_up
 from streams.core.invariants import InvariantError
-from streams.core.limits import ERROR_CHARS_MAX
+from streams.core.limits import ENTITIES_PER_COMMAND_MAX, ERROR_CHARS_MAX
 from streams.core.retry import backoff_ms
 from streams.core.transaction import Transaction
 
@@ -36,9 +36,12 @@ def content_of(tx: Transaction, execution: Execution) -> tuple[Content, Policies
     if kept is not None:
         return kept.content, kept.policies
     job = tx.state.job(execution.tenant, execution.job_id)
-    if job is None:
-        raise InvariantError(f"{execution.execution_id} has neither a job nor a payload of its own")
-    return job.content, job.policies
+    if job is not None and job.version == execution.job_version:
+        return job.content, job.policies
+    superseded = tx.state.superseded(execution)
+    if superseded is None:
+        raise InvariantError(f"{execution.execution_id} has neither its job nor a payload of its own")
+    return superseded.content, superseded.policies
 
 
 def end(tx: Transaction, event: type[ExecutionEvent], execution: Execution, **changes: Any) -> Execution:
@@ -46,9 +49,21 @@ def end(tx: Transaction, event: type[ExecutionEvent], execution: Execution, **ch
     ended = tx.emit_execution(event, replace(execution, finished_ms=tx.now_ms, **changes))
     tx.forget(ids.lease_key(execution.tenant, execution.execution_id))
     job = tx.state.job(execution.tenant, execution.job_id)
+    if job is None or job.version != execution.job_version:
+        _let_go_of_version(tx, execution)
     if job is not None:
         follow_up(tx, job, tx.state.cursor(job))
     return ended
+
+
+def _let_go_of_version(tx: Transaction, execution: Execution) -> None:
+    """The payload of a superseded version goes with its last unfinished execution."""
+    if tx.state.superseded(execution) is None:
+        return
+    unfinished = tx.state.open_executions(execution.tenant, execution.job_id, ENTITIES_PER_COMMAND_MAX)
+    if all(other.job_version != execution.job_version for other in unfinished):
+        version_id = ids.version_id(execution.job_id, execution.job_version)
+        tx.forget(ids.content_key(execution.tenant, version_id))
 
 
 def fail_attempt(

@@ -18,6 +18,7 @@ from schemas.replies import Grant, Granted, WorkHinted, WorkSeen
 from streams.core import keys
 from streams.core.effects import Answer
 from streams.core.handlers.ending import content_of, end
+from streams.core.handlers.timing import miss_deadline, must_have_started
 from streams.core.limits import GRANT_REPLY_BYTES_MAX
 from streams.core.parking import Asker, Credit, Parking
 from streams.core.transaction import Source, Transaction
@@ -84,7 +85,11 @@ def match(tx: Transaction, parking: Parking, partition: int) -> list[str]:
 
 
 def _is_granted(tx: Transaction, execution: Execution) -> bool:
-    """An execution of a cancelled job that its cancel has not reached yet is not handed out."""
+    """An execution whose time to start has passed, or of a cancelled job that its cancel has not reached yet,
+    is not handed out."""
+    if must_have_started(execution, tx.now_ms):
+        miss_deadline(tx, execution)
+        return False
     job = tx.state.job(execution.tenant, execution.job_id)
     if job is None or tx.state.cursor(job).status is not JobStatus.CANCELLED or execution.replays:
         return True

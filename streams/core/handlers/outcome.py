@@ -9,10 +9,12 @@ from schemas.entities import Cursor, Execution, Job
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """`status` is the HTTP status; `replayed`: the stored answer to an earlier, equal request."""
+    """`status` is the HTTP status; `replayed`: the stored answer to an earlier, equal request.
+    `count`: executions that a backfill covers."""
 
     status: int
     job: Job | None = None
     cursor: Cursor | None = None
     execution: Execution | None = None
     replayed: bool = False
+    count: int = 0

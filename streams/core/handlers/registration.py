@@ -1,4 +1,4 @@
-"""RegisterJob: a new job, the stored answer to a repeated request, or a refusal."""
+"""RegisterJob and UpdateJob: a new job, a new version of one, the stored answer to a repeat, or a refusal."""
 
 from __future__ import annotations
 
@@ -6,17 +6,29 @@ import hashlib
 import json
 
 import msgspec
+from msgspec.structs import replace
 
 from schemas import ids
-from schemas.commands import RegisterJob, RegisterMode
-from schemas.entities import Content, Cursor, Job, Schedule
-from schemas.events import JobRegistered
+from schemas.commands import RegisterJob, RegisterMode, UpdateJob
+from schemas.entities import Content, Cursor, Job, KeptContent, Schedule, ScheduleKind
+from schemas.events import ContentKept, CursorMoved, JobRegistered, JobUpdated
 from schemas.replies import FieldProblem
+from streams.core.handlers.answering import repeated, with_answer
+from streams.core.handlers.following import follow_up, make_all_kept
 from streams.core.handlers.outcome import Done
-from streams.core.handlers.scheduling import settle
+from streams.core.handlers.scheduling import point, settle
 from streams.core.lifecycle import JOB_FINAL
-from streams.core.planning import first_occurrence, resolve
-from streams.core.refusals import JOB_EXISTS, KEY_REUSED, UPDATE_NOT_SUPPORTED, Refusal, invalid
+from streams.core.planning import first_occurrence, jittered_ms, resolve, seed_of
+from streams.core.refusals import (
+    JOB_EXISTS,
+    JOB_FINISHED,
+    KEY_REUSED,
+    VERSION_DIFFERS,
+    Refusal,
+    invalid,
+    not_found,
+)
+from streams.core.schedule import Occurrence
 from streams.core.state import beginning
 from streams.core.transaction import Transaction
 from streams.core.zones import TZ_VERSION
@@ -28,49 +40,137 @@ def register_job(tx: Transaction, command: RegisterJob) -> Done | Refusal:
     """Semantics §7: the job keeps key, hash and first answer as long as it exists."""
     body_hash = fingerprint(command)
     existing = tx.state.job(command.tenant, command.job_id)
-    incarnation = tx.now_ms
     if existing is not None:
         cursor = settle(tx, existing)
-        repeated = _is_repeat(command, existing, cursor, body_hash)
-        if repeated is not None:
-            return repeated
-        incarnation = max(incarnation, existing.incarnation + 1)
-    schedule = resolve(command.schedule, f"{command.tenant}/{command.job_id}", tx.now_ms)
-    if isinstance(schedule, FieldProblem):
-        return invalid(schedule)
-    return _make(tx, command, schedule, incarnation, body_hash)
+        answer = _is_repeat(tx, command, existing, cursor, body_hash)
+        if answer is not None:
+            return answer
+    return _make(tx, command, existing, body_hash)
 
 
-def _is_repeat(command: RegisterJob, existing: Job, cursor: Cursor, body_hash: str) -> Done | Refusal | None:
+def _is_repeat(
+    tx: Transaction, command: RegisterJob, existing: Job, cursor: Cursor, body_hash: str
+) -> Done | Refusal | None:
     """The answer to a request for an id that is taken; None: a finished job is made anew by PUT."""
-    same_body = existing.body_hash == body_hash
     same_key = bool(command.request_key) and existing.request_key == command.request_key
-    if same_key and not same_body:
+    if same_key and existing.body_hash != body_hash:
         return KEY_REUSED
     if command.mode is RegisterMode.CREATE:
-        return _first_answer(existing, 201) if same_body else JOB_EXISTS
+        return _first_answer(existing, 201) if existing.body_hash == body_hash else JOB_EXISTS
     if same_key:
         return _first_answer(existing, 200)
     if cursor.status in JOB_FINAL:
         return None
-    return Done(200, existing, cursor, replayed=True) if same_body else UPDATE_NOT_SUPPORTED
+    if existing.definition_hash == body_hash:
+        return Done(200, existing, cursor, replayed=True)
+    return repeated(existing, cursor, command, body_hash) or _update(tx, existing, cursor, command, body_hash)
 
 
 def _first_answer(job: Job, status: int) -> Done:
     return Done(status, job, beginning(job), replayed=True)
 
 
-def _make(
-    tx: Transaction, command: RegisterJob, schedule: Schedule, incarnation: int, body_hash: str
+def update_job(tx: Transaction, command: UpdateJob) -> Done | Refusal:
+    """A new version of a living job; what was due before is settled under the old one."""
+    job = tx.state.job(command.tenant, command.job_id)
+    if job is None:
+        return not_found("job")
+    cursor = settle(tx, job)
+    body_hash = fingerprint(command)
+    answer = repeated(job, cursor, command, body_hash)
+    if answer is not None:
+        return answer
+    if cursor.status in JOB_FINAL:
+        return JOB_FINISHED
+    if job.version != command.version:
+        return VERSION_DIFFERS
+    return _update(tx, job, cursor, command, body_hash)
+
+
+def _update(
+    tx: Transaction, job: Job, cursor: Cursor, command: RegisterJob | UpdateJob, body_hash: str
 ) -> Done | Refusal:
-    first = first_occurrence(schedule, command.tenant, command.job_id, tx.now_ms)
+    """Unfinished executions, and kept misfires, go on as fired; the new version counts from the next one."""
+    jitter_sec = tx.router.default_jitter_sec(job.tenant)
+    schedule = resolve(command.schedule, seed_of(job), tx.now_ms, jitter_sec, former=job.schedule)
+    if isinstance(schedule, FieldProblem):
+        return invalid(schedule)
+    updated = replace(
+        job,
+        version=job.version + 1,
+        pool=command.pool,
+        schedule=schedule,
+        content=command.content,
+        policies=command.policies,
+        definition_hash=body_hash,
+        updated_ms=tx.now_ms,
+        updated_by=command.actor,
+    )
+    if not _next_under(updated, cursor, tx.now_ms).next_ms:
+        return invalid(FieldProblem(field="schedule", detail="has no occurrence in the future"))
+    cursor = make_all_kept(tx, job, cursor)
+    _keep_superseded(tx, job)
+    tx.emit(JobUpdated, job=updated)
+    moved = replace(_next_under(updated, cursor, tx.now_ms), skips=(), tz_version=TZ_VERSION)
+    moved = with_answer(moved, command, body_hash, 200, updated.version)
+    return Done(200, updated, follow_up(tx, updated, tx.emit_cursor(CursorMoved, cursor, moved)))
+
+
+def _next_under(job: Job, cursor: Cursor, now_ms: int) -> Cursor:
+    if job.schedule.kind is not ScheduleKind.ONCE:
+        return point(job, cursor, max(now_ms, cursor.last_ms), cursor.last_local)
+    # A one-off that has run runs again only at another instant.
+    if job.schedule.run_at_ms == cursor.last_ms:
+        return replace(cursor, next_ms=0, next_local="", next_due_ms=0)
+    moved = point(job, replace(cursor, last_local=""), job.schedule.run_at_ms - 1, "")
+    return replace(moved, next_due_ms=max(moved.next_due_ms, now_ms)) if moved.next_ms else moved
+
+
+def _keep_superseded(tx: Transaction, job: Job) -> None:
+    """Written once by the update; gone with the last unfinished execution of that version."""
+    if tx.state.has_open(job.tenant, job.job_id):
+        kept = KeptContent(
+            tenant=job.tenant,
+            execution_id=ids.version_id(job.job_id, job.version),
+            content=job.content,
+            policies=job.policies,
+        )
+        tx.emit(ContentKept, kept=kept)
+
+
+def _make(tx: Transaction, command: RegisterJob, existing: Job | None, body_hash: str) -> Done | Refusal:
+    seed = f"{command.tenant}/{command.job_id}"
+    jitter_sec = tx.router.default_jitter_sec(command.tenant)
+    schedule = resolve(command.schedule, seed, tx.now_ms, jitter_sec)
+    if isinstance(schedule, FieldProblem):
+        return invalid(schedule)
+    first = first_occurrence(schedule, seed, tx.now_ms)
     if first is None:
         return invalid(FieldProblem(field="schedule", detail="has no occurrence in the future"))
-    job = Job(
+    job = _job(tx, command, existing, schedule, first, body_hash)
+    if existing is not None:
+        _keep_superseded(tx, existing)
+        tx.forget(ids.cursor_key(job.tenant, job.job_id))
+    tx.emit(JobRegistered, job=job)
+    settle(tx, job)
+    return Done(201, job, beginning(job))
+
+
+def _job(
+    tx: Transaction,
+    command: RegisterJob,
+    existing: Job | None,
+    schedule: Schedule,
+    first: Occurrence,
+    body_hash: str,
+) -> Job:
+    """Incarnation and version go on where the finished job of the same id left them."""
+    version = existing.version + 1 if existing is not None else 1
+    return Job(
         tenant=command.tenant,
         job_id=command.job_id,
-        incarnation=incarnation,
-        version=1,
+        incarnation=max(tx.now_ms, existing.incarnation + 1 if existing is not None else 0),
+        version=version,
         pool=command.pool,
         schedule=schedule,
         content=command.content,
@@ -81,19 +181,18 @@ def _make(
         body_hash=body_hash,
         first_next_ms=first.utc_ms,
         first_next_local=first.local,
+        first_due_ms=jittered_ms(schedule, f"{command.tenant}/{command.job_id}", first),
         tz_version=TZ_VERSION,
+        first_version=version,
+        definition_hash=body_hash,
     )
-    tx.forget(ids.cursor_key(job.tenant, job.job_id))
-    tx.emit(JobRegistered, job=job)
-    settle(tx, job)
-    return Done(201, job, beginning(job))
 
 
-def fingerprint(command: RegisterJob) -> str:
+def fingerprint(command: RegisterJob | UpdateJob) -> str:
     """Hash of what a registration means: its JSON payload is compared by value, so that a retry that was
     serialised anew is the same request."""
     content = command.content
-    meaning = msgspec.structs.replace(content, payload=_canonical(content))
+    meaning = replace(content, payload=_canonical(content))
     parts = (command.schedule, command.pool, meaning, command.policies)
     return hashlib.sha256(msgspec.msgpack.encode(parts, order="deterministic")).hexdigest()[:32]
 

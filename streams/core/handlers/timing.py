@@ -13,11 +13,12 @@ from schemas.entities import (
     LeaseEnd,
     WaitingFor,
 )
-from schemas.events import ExecutionCancelled, JobPaused, LeaseExpired
+from schemas.events import ExecutionCancelled, ExecutionSkipped, JobPaused, LeaseExpired
 from streams.core.effects import Alert
 from streams.core.handlers.cancelling import cancel_open
 from streams.core.handlers.ending import REAPED, content_of, dead_letter, end, fail_attempt
-from streams.core.handlers.scheduling import make_ready, settle
+from streams.core.handlers.following import make_ready
+from streams.core.handlers.scheduling import settle
 from streams.core.lifecycle import FINAL, JOB_FINAL
 from streams.core.limits import FORGET_AFTER_MS
 from streams.core.retry import redelivery_wait_ms
@@ -42,8 +43,31 @@ def visit(tx: Transaction, key: str, settled_ms: int) -> None:
     elif (due_ms := due_of_execution(execution)) is not None and due_ms <= tx.now_ms:
         if execution.status in FINAL:
             _forget_execution(tx, execution)
+        elif must_have_started(execution, tx.now_ms):
+            miss_deadline(tx, execution)
         else:
             make_ready(tx, execution)
+
+
+def must_have_started(execution: Execution, now_ms: int) -> bool:
+    """Whether `startDeadlineSec` has passed before the first grant."""
+    deadline_ms = execution.start_deadline_ms
+    return bool(deadline_ms) and not execution.first_started_ms and deadline_ms <= now_ms
+
+
+def miss_deadline(tx: Transaction, execution: Execution) -> None:
+    """Too late to start it at all."""
+    end(
+        tx,
+        ExecutionSkipped,
+        execution,
+        status=ExecutionStatus.SKIPPED,
+        waiting_for=WaitingFor.NOTHING,
+        reason="deadline",
+    )
+    tx.effects.append(
+        Alert("missed_window", execution.tenant, f"{execution.execution_id} did not start in time")
+    )
 
 
 def pause_after_error(tx: Transaction, key: str, error: str) -> None:

@@ -1,58 +1,90 @@
-"""TriggerJob and ReplayDeadLetter: executions that a person asks for."""
+"""TriggerJob, BackfillJob and ReplayDeadLetter: executions that a person asks for."""
 
 from __future__ import annotations
 
 from msgspec.structs import replace
 
 from schemas import ids
-from schemas.commands import ReplayDeadLetter, TriggerJob
-from schemas.entities import (
-    Execution,
-    ExecutionKind,
-    ExecutionStatus,
-    KeptContent,
-    LeaseEnd,
-    WaitingFor,
-)
-from schemas.events import ContentKept, DeadLetterReplayed, ExecutionSkipped
+from schemas.commands import BackfillJob, ReplayDeadLetter, TriggerJob
+from schemas.entities import Execution, ExecutionKind, ExecutionStatus, KeptContent, LeaseEnd, WaitingFor
+from schemas.events import ContentKept, DeadLetterReplayed
+from schemas.replies import FieldProblem
 from streams.core.handlers.ending import content_of
+from streams.core.handlers.firing import Origin, fire, fire_skipped, scheduled
+from streams.core.handlers.following import overlap, wait_in_line
 from streams.core.handlers.outcome import Done
-from streams.core.handlers.scheduling import fire, new_execution, overlap, settle
+from streams.core.handlers.scheduling import settle
 from streams.core.lifecycle import JOB_FINAL
-from streams.core.refusals import JOB_FINISHED, NOT_DEAD_LETTERED, Refusal, not_found
+from streams.core.planning import plan, seed_of
+from streams.core.refusals import JOB_FINISHED, NOT_DEAD_LETTERED, Refusal, invalid, not_found
+from streams.core.schedule import next_occurrence
 from streams.core.transaction import Transaction
+
+_NOT_RUN = (ExecutionStatus.SKIPPED, ExecutionStatus.CANCELLED)
 
 
 def trigger_job(tx: Transaction, command: TriggerJob) -> Done | Refusal:
-    """A manual execution now, also of a paused job; it follows the overlap policy, the cursor stays."""
+    """A manual execution now, also of a paused job; the cursor stays."""
     job = tx.state.job(command.tenant, command.job_id)
     if job is None:
         return not_found("job")
     cursor = settle(tx, job)
     key = command.request_key or command.command_id
-    execution_id = ids.manual_execution_id(job.job_id, job.incarnation, key)
-    repeated = tx.state.execution(command.tenant, execution_id)
-    if repeated is not None:
-        return Done(202, execution=repeated, replayed=True)
+    origin = Origin(
+        execution_id=ids.manual_execution_id(job.job_id, job.incarnation, key), kind=ExecutionKind.MANUAL
+    )
+    earlier = tx.state.execution(command.tenant, origin.execution_id)
+    if earlier is not None:
+        return Done(202, execution=earlier, replayed=True)
     if cursor.status in JOB_FINAL:
         return JOB_FINISHED
+    waiting = overlap(tx, job, command.overlap)
+    if waiting is None:
+        return Done(202, execution=fire_skipped(tx, job, origin, tx.now_ms))
     if command.payload is not None:
         content = replace(job.content, payload=command.payload, content_type=command.content_type)
         kept = KeptContent(
-            tenant=job.tenant, execution_id=execution_id, content=content, policies=job.policies
+            tenant=job.tenant, execution_id=origin.execution_id, content=content, policies=job.policies
         )
         tx.emit(ContentKept, kept=kept)
-    waiting = overlap(tx, job)
-    if waiting is not None:
-        fired = fire(tx, job, tx.now_ms, waiting, execution_id=execution_id, kind=ExecutionKind.MANUAL)
-        return Done(202, execution=fired)
-    skipped = replace(
-        new_execution(job, execution_id, ExecutionKind.MANUAL, tx.now_ms, tx.now_ms, tx.now_ms),
-        status=ExecutionStatus.SKIPPED,
-        reason="overlap",
-        finished_ms=tx.now_ms,
-    )
-    return Done(202, execution=tx.emit_execution(ExecutionSkipped, skipped))
+    return Done(202, execution=fire(tx, job, origin, tx.now_ms, waiting))
+
+
+def backfill_job(tx: Transaction, command: BackfillJob) -> Done | Refusal:
+    """Executions for occurrences of the past, in order. What ran is not run again unless asked for, as far as
+    the engine remembers; older runs are left out by the caller, who sees the read model."""
+    job = tx.state.job(command.tenant, command.job_id)
+    if job is None:
+        return not_found("job")
+    cursor = settle(tx, job)
+    if cursor.status in JOB_FINAL:
+        return JOB_FINISHED
+    past = plan(job.schedule, seed_of(job), past=True)
+    for at, scheduled_ms in enumerate(command.scheduled_ms):
+        found = next_occurrence(past, scheduled_ms - 1)
+        if found is None or found.utc_ms != scheduled_ms or scheduled_ms > tx.now_ms:
+            return invalid(FieldProblem(field=f"scheduledMs.{at}", detail="is no past occurrence of the job"))
+    made = 0
+    for scheduled_ms in command.scheduled_ms:
+        ran = tx.state.execution(job.tenant, scheduled(job, scheduled_ms).execution_id)
+        origin = Origin(
+            execution_id=ids.backfill_execution_id(
+                job.job_id, job.incarnation, scheduled_ms, command.backfill_id
+            ),
+            kind=ExecutionKind.BACKFILL,
+            priority=command.priority,
+            backfill=command.backfill_id,
+        )
+        if ran is not None and ran.status not in _NOT_RUN and not command.rerun:
+            continue
+        if tx.state.execution(job.tenant, origin.execution_id) is None:
+            waiting = wait_in_line(tx, job, command.overlap)
+            if waiting is None:
+                fire_skipped(tx, job, origin, scheduled_ms)
+            else:
+                fire(tx, job, origin, scheduled_ms, waiting)
+        made += 1
+    return Done(202, job, cursor, count=made)
 
 
 def replay_dead_letter(tx: Transaction, command: ReplayDeadLetter) -> Done | Refusal:

@@ -63,8 +63,10 @@ def test_put_makes_updates_and_makes_anew() -> None:
     world = World()
     assert world.register(mode=PUT, delay_sec=10).status == 201
     assert world.register(mode=PUT, delay_sec=10).status == 200
-    refused = world.register(mode=PUT, delay_sec=11)
-    assert (refused.status, refused.code) == (409, "update_not_supported")
+    updated = world.register(mode=PUT, delay_sec=20)
+    assert updated.job is not None
+    assert (updated.status, updated.job.version) == (200, 2)
+    assert world.register(mode=PUT, delay_sec=20).replayed
     world.cancel_job()
     anew = world.register(mode=PUT, delay_sec=11)
     assert anew.status == 201
@@ -296,6 +298,9 @@ def test_a_misrouted_command_is_refused() -> None:
 
         def partitions_of(self, tenant: str) -> list[int]:
             return [3]
+
+        def default_jitter_sec(self, tenant: str) -> int:
+            return 0
 
     world = World()
     world.engine._router = Elsewhere()

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from schemas import codec, ids
 from schemas.commands import (
+    BackfillJob,
     Beat,
     CancelExecution,
     CancelJob,
@@ -24,14 +25,18 @@ from schemas.commands import (
     Handback,
     JobCommand,
     LeaseRef,
+    MissedInPause,
+    PauseJob,
     RegisterJob,
     RegisterMode,
     Release,
     ReplayDeadLetter,
     RequestWork,
+    ResumeJob,
     ScheduleSpec,
     Slot,
     TriggerJob,
+    UpdateJob,
     WorkCommand,
 )
 from schemas.entities import Content, Cursor, Execution, Policies
@@ -55,6 +60,9 @@ class OnePartition:
 
     def partitions_of(self, tenant: str) -> list[int]:
         return [0]
+
+    def default_jitter_sec(self, tenant: str) -> int:
+        return 0
 
 
 class World:
@@ -156,14 +164,46 @@ class World:
         )
         return self._done(command)
 
+    def update(self, version: int, job_id: str = "job-1", key: str = "", **kw: Any) -> CommandDone:
+        schedule = {k: kw.pop(k) for k in ScheduleSpec.__struct_fields__ if k in kw}
+        command = UpdateJob(
+            **self._envelope(key),
+            job_id=job_id,
+            version=version,
+            schedule=ScheduleSpec(**schedule),
+            pool=kw.pop("pool", "default"),
+            content=Content(name=job_id, task="task", payload=kw.pop("payload", b'{"x":1}')),
+            policies=Policies(**kw),
+        )
+        return self._done(command)
+
+    def pause(self, job_id: str = "job-1", key: str = "") -> CommandDone:
+        return self._done(PauseJob(**self._envelope(key), job_id=job_id))
+
+    def resume(
+        self, job_id: str = "job-1", missed: MissedInPause = MissedInPause.SKIP, key: str = ""
+    ) -> CommandDone:
+        return self._done(ResumeJob(**self._envelope(key), job_id=job_id, missed=missed))
+
+    def backfill(
+        self, *scheduled: str, job_id: str = "job-1", backfill_id: str = "b1", **kw: Any
+    ) -> CommandDone:
+        times = tuple(parse_instant(text, "t") for text in scheduled)
+        command = BackfillJob(
+            **self._envelope(), job_id=job_id, backfill_id=backfill_id, scheduled_ms=times, **kw
+        )
+        return self._done(command)
+
     def cancel_job(self, job_id: str = "job-1") -> CommandDone:
         return self._done(CancelJob(**self._envelope(), job_id=job_id))
 
     def cancel(self, execution_id: str) -> CommandDone:
         return self._done(CancelExecution(**self._envelope(), execution_id=execution_id))
 
-    def trigger(self, job_id: str = "job-1", key: str = "", payload: bytes | None = None) -> CommandDone:
-        return self._done(TriggerJob(**self._envelope(key), job_id=job_id, payload=payload))
+    def trigger(
+        self, job_id: str = "job-1", key: str = "", payload: bytes | None = None, **kw: Any
+    ) -> CommandDone:
+        return self._done(TriggerJob(**self._envelope(key), job_id=job_id, payload=payload, **kw))
 
     def replay(self, execution_id: str, key: str = "", payload: bytes | None = None) -> CommandDone:
         command = ReplayDeadLetter(**self._envelope(key), execution_id=execution_id, payload=payload)

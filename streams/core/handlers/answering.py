@@ -1,0 +1,42 @@
+"""Commands on a job that carry a key are answered alike when repeated (semantics §7)."""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+from msgspec.structs import replace
+
+from schemas.commands import Command
+from schemas.entities import Answered, Cursor, Job
+from streams.core.handlers.outcome import Done
+from streams.core.limits import ANSWERS_KEPT_MAX
+from streams.core.refusals import KEY_REUSED, Refusal
+
+
+def meaning_of(command: Command) -> str:
+    """Hash of what a command asks for, its envelope left aside."""
+    fields = msgspec.structs.asdict(command)
+    for name in ("command_id", "actor", "reply_partition", "session", "request_key"):
+        del fields[name]
+    kind = type(command).__name__
+    return hashlib.sha256(msgspec.msgpack.encode((kind, fields), order="deterministic")).hexdigest()[:32]
+
+
+def repeated(job: Job, cursor: Cursor, command: Command, body_hash: str) -> Done | Refusal | None:
+    """The stored answer to a command with the same key; None: it is new."""
+    if command.request_key:
+        for answered in cursor.answered:
+            if answered.request_key == command.request_key:
+                if answered.body_hash != body_hash:
+                    return KEY_REUSED
+                return Done(answered.status, job, cursor, replayed=True)
+    return None
+
+
+def with_answer(cursor: Cursor, command: Command, body_hash: str, status: int, version: int) -> Cursor:
+    """The cursor that remembers this command, if it carries a key."""
+    if not command.request_key:
+        return cursor
+    newest = Answered(request_key=command.request_key, body_hash=body_hash, status=status, version=version)
+    return replace(cursor, answered=(*cursor.answered, newest)[-ANSWERS_KEPT_MAX:])

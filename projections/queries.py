@@ -240,17 +240,27 @@ def _fired(
     connection: Connection, tenant: str, filters: ExecutionFilter, walk: Walk
 ) -> dict[SortKey, ExecutionView]:
     statement = _executions(tenant, filters.labels).where(
-        *_any_of(executions.c.status, filters.statuses),
         *_equal(executions.c.job_id, filters.job_id),
         *_equal(executions.c.pool, filters.pool),
         *_equal(definitions.c.task, filters.task),
         *_equal(executions.c.kind, filters.kind or ""),
         *_within(executions.c.scheduled_ms, filters.scheduled_from_ms, filters.scheduled_to_ms),
     )
-    if filters.statuses and ExecutionStatus.COMPLETED not in filters.statuses:
-        statement = statement.where(rows.NOT_COMPLETED)
-    found = connection.execute(walk.select(statement, executions.c.scheduled_ms, executions.c.execution_id))
-    return {SortKey(row.scheduled_ms, row.execution_id): rows.execution_view(row) for row in found}
+    # One status at a time: each has an index in the list's order, several together have none. In the order of
+    # an execution's life: what moves on between two statements is found twice, not never.
+    parts = [
+        statement.where(
+            executions.c.status == status.value,
+            *([rows.NOT_COMPLETED] if status is not ExecutionStatus.COMPLETED and not filters.job_id else []),
+        )
+        for status in ExecutionStatus
+        if status in filters.statuses
+    ]
+    return {
+        SortKey(row.scheduled_ms, row.execution_id): rows.execution_view(row)
+        for part in parts or [statement]
+        for row in connection.execute(walk.select(part, executions.c.scheduled_ms, executions.c.execution_id))
+    }
 
 
 def _next_occurrences(

@@ -148,11 +148,15 @@ def tenant_stats(connection: Connection, tenant: str, from_ms: int, to_ms: int, 
     mine = [executions.c.tenant == tenant, *([executions.c.job_id == job_id] if job_id else [])]
     waiting = connection.execute(
         select(executions.c.pool, executions.c.status, func.count())
-        .where(*mine, executions.c.status.in_(["PENDING", "RUNNING"]), rows.NOT_COMPLETED)
+        .where(*mine, executions.c.status.in_(["PENDING", "RUNNING"]))
+        .where(rows.OPEN if job_id else rows.NOT_COMPLETED)
         .group_by(executions.c.pool, executions.c.status)
     ).all()
     dead = connection.execute(
-        select(func.count()).select_from(executions).where(*mine, rows.DEAD_LETTER)
+        # All have an end; saying so leads SQLite to their index.
+        select(func.count())
+        .select_from(executions)
+        .where(*mine, rows.DEAD_LETTER, executions.c.finished_ms > 0)
     ).scalar_one()
     return Stats(
         from_ms=from_ms,

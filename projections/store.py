@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import (
+    URL,
     ColumnElement,
     Connection,
     Delete,
@@ -32,6 +33,7 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import ArgumentError
 from sqlalchemy.schema import CreateSchema, DropSchema
 
 from projections.paging import PAGE_SECRET, SECRET_BYTES
@@ -210,16 +212,27 @@ def _without_nul(row: Row) -> Row:
     }
 
 
-def _engine(url: str) -> Engine:
-    parsed = make_url(url)
-    if parsed.get_backend_name() == "postgresql":
-        return create_engine(parsed, connect_args={"options": f"-csearch_path={SCHEMA}"})
-    if parsed.get_backend_name() != "sqlite":
-        raise ValueError(f"{parsed.render_as_string()}: sqlite or postgresql+psycopg")
-    if parsed.database and parsed.database != ":memory:":
-        Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
+def check_url(text: str) -> URL:
+    """The URL of a database that can hold a read model; ValueError names what can."""
+    try:
+        url = make_url(text)
+    except ArgumentError:
+        url = None
+    if url is not None and url.drivername == "postgresql+psycopg":
+        return url
+    # One in memory would be another one for each connection.
+    if url is not None and url.get_backend_name() == "sqlite" and url.database not in (None, "", ":memory:"):
+        return url
+    raise ValueError("a database is sqlite:///<file> or postgresql+psycopg://<user>@<host>/<database>")
+
+
+def _engine(text: str) -> Engine:
+    url = check_url(text)
+    if url.get_backend_name() == "postgresql":
+        return create_engine(url, connect_args={"options": f"-csearch_path={SCHEMA}"})
+    Path(str(url.database)).parent.mkdir(parents=True, exist_ok=True)
     # Named parameters: rows go to the driver as they are, by column.
-    engine = create_engine(parsed, paramstyle="named", connect_args={"timeout": BUSY_SEC})
+    engine = create_engine(url, paramstyle="named", connect_args={"timeout": BUSY_SEC})
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine

@@ -172,9 +172,10 @@ def registrations(first: int, count: int, run_at_ms: int, spacing_ms: float = 0)
         )
 
 
-def completions(grants: Iterable[Grant]) -> Iterator[Complete]:
-    """The outcomes of what was granted, in commands of `ITEMS`."""
+def completions(grants: Iterable[Grant], name: str = "outcomes") -> Iterator[Complete]:
+    """The outcomes of what was granted, in commands of `ITEMS`, with ids that begin with `name`."""
     waiting = iter(grants)
+    number = itertools.count()
     while some := list(itertools.islice(waiting, ITEMS)):
         items = tuple(
             Completion(
@@ -185,7 +186,7 @@ def completions(grants: Iterable[Grant]) -> Iterator[Complete]:
             for grant in some
         )
         yield Complete(
-            command_id="outcomes",
+            command_id=f"{name}-{next(number)}",
             tenant=TENANT,
             actor=ACTOR,
             reply_partition=0,

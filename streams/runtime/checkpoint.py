@@ -220,13 +220,14 @@ class Checkpoint:
         for effect in draft.effects:
             match effect:
                 case Answer():
-                    self._reply(effect, draft.partition.number, last_offset)
+                    self.answer(effect, draft.partition.number, last_offset)
                 case Alert():
                     self._telemetry.alert(effect, partition=draft.partition.number, offset=last_offset)
                 case _:
                     pass
 
-    def _reply(self, answer: Answer, number: int, last_offset: int) -> None:
+    def answer(self, answer: Answer, number: int, last_offset: int) -> None:
+        """`last_offset`: the event that a read must have seen to include the change."""
         reply = answer.reply
         if isinstance(reply, CommandDone | WorkDone):
             reply = msgspec.structs.replace(reply, offset=last_offset)

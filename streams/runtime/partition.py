@@ -17,6 +17,7 @@ from zlib import crc32
 import msgspec
 
 from schemas.entities import Record as LogRecord
+from schemas.events import Event
 from streams.ambient import Clock
 from streams.core.effects import Effect
 from streams.core.keys import CHECKPOINT
@@ -210,6 +211,8 @@ class Partition:
     """The last pass over the timers was cut at its limit."""
     lease_check_ms: int = 0
     restore_remaining: int = 0
+    unanswered: Sequence[Event] = ()
+    """Young events that another process committed, and may have died before it answered."""
 
     @property
     def running(self) -> bool:

@@ -18,6 +18,7 @@ from schemas.topics import Topics
 from streams.core.effects import Alert
 from streams.runtime.checkpoint import Checkpoint
 from streams.runtime.deciding import BATCH_RECORDS, Decider
+from streams.runtime.late import LateReplies
 from streams.runtime.ownership import Ownership
 from streams.runtime.partition import (
     Ambient,
@@ -73,6 +74,7 @@ class Processor:
         recovery: Recovery,
         status: StatusBoard,
         tenants: TenantDirectory,
+        late: LateReplies,
         telemetry: Telemetry,
     ) -> None:
         self._log = log
@@ -83,6 +85,7 @@ class Processor:
         self._recovery = recovery
         self._status = status
         self._tenants = tenants
+        self._late = late
         self._telemetry = telemetry
         decider = Decider(
             topics, partition_count, codec, ambient, checkpoint, telemetry, self._stop_partition
@@ -246,14 +249,22 @@ class Processor:
     def _go_live(self, partition: Partition) -> None:
         if self._group is None or partition.engine is None:
             return
-        self._turns.resolve(partition)
+        unanswered, partition.unanswered = partition.unanswered, ()
+        late = 0
+        if not self._turns.resolve(partition) and unanswered:
+            late = self._late.send(partition.number, unanswered, partition.mark.last_offset)
         partition.state = PartitionState.RUNNING
         partition.settlement = Settlement()
         partition.opened = False
         partition.wakeup_ms = 0
         self._group.start(partition.number, partition.positions.commands)
         self._work_changed = True
-        self._telemetry.info("partition runs", partition=partition.number, offset=partition.mark.next_offset)
+        self._telemetry.info(
+            "partition runs",
+            partition=partition.number,
+            offset=partition.mark.next_offset,
+            late_replies=late,
+        )
 
     def _renew_marks(self) -> None:
         """An idle store stays usable: it says that up to now nothing was missed."""

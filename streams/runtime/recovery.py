@@ -10,14 +10,17 @@ Owns the reader of `events`. May not know how partitions run, nor write to the l
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 
 import msgspec
 
 from schemas.events import Event
 from schemas.topics import DAY_MS, HEADER_POSITION, TOMBSTONE_RETENTION_MS, Topics, unpack_positions
+from streams.runtime.late import LATE_EVENTS, LATE_MS
 from streams.runtime.partition import (
     NOWHERE,
     Ambient,
@@ -80,6 +83,7 @@ class _Restore:
     waiting_since_ms: int = 0
     """Since when nothing has moved."""
     ended: set[str] = field(default_factory=set)
+    young: deque[Event] = field(default_factory=partial(deque[Event], maxlen=LATE_EVENTS))
     told_ms: int = 0
 
 
@@ -315,6 +319,10 @@ class Recovery:
     def _apply(self, restore: _Restore, engine: Engine, record: Record) -> None:
         key = (record.key or b"").decode()
         engine.apply(key, record.value)
+        if record.value is not None and record.timestamp_ms >= restore.started_ms - LATE_MS:
+            event = self._codec.decode(record.value)
+            if isinstance(event, Event) and event.at_ms >= restore.started_ms - LATE_MS:
+                restore.young.append(event)
         carried = record.headers.get(HEADER_POSITION)
         if carried is not None:
             restore.carried = restore.carried.furthest(Positions(*unpack_positions(carried)))
@@ -359,6 +367,7 @@ class Recovery:
         positions = restore.committed.furthest(restore.carried)
         partition.positions = partition.committed = self.within_log(partition.number, positions)
         partition.behind_since_ms = None
+        partition.unanswered = tuple(restore.young)
         partition.mark = msgspec.structs.replace(mark, complete_ms=restore.started_ms)
         partition.restore_remaining = 0
         self._telemetry.restore_remaining.labels(str(partition.number)).set(0)

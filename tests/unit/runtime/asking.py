@@ -10,6 +10,8 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
+from msgspec.structs import replace
+
 from schemas import codec
 from schemas.commands import (
     Beat,
@@ -133,7 +135,14 @@ class Asker:
         return found[-1] if found else None
 
     def answers(self, command_id: str) -> list[CommandDone]:
-        return [each for each in self.replies() if getattr(each, "command_id", "") == command_id]  # type: ignore[misc]
+        """Without repeats, as askers drop them; one that was decided again would differ (`replayed`)."""
+        found: list[CommandDone] = []
+        for each in self.replies():
+            if isinstance(each, CommandDone) and each.command_id == command_id:
+                same = [replace(each, offset=known.offset) == known for known in found]
+                if not any(same):
+                    found.append(each)
+        return found
 
     def grants(self) -> list[Grant]:
         return [grant for each in self.replies() if isinstance(each, Granted) for grant in each.grants]

@@ -10,9 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from schemas import codec
 from schemas.topics import Topics, catalogue
 from streams.ambient import Chance, Clock
 from streams.config import ProcessorSettings
+from streams.core.engine import Engine
 from streams.runtime.checkpoint import Step
 from streams.runtime.partition import Ambient, Partition
 from streams.runtime.recovery import EngineFactory
@@ -188,3 +190,19 @@ class Installation(Asker):
         work = TopicPartition(self.topics.work, partition)
         found = self.log.committed(GROUP, [commands, work])
         return found.get(commands, -1), found.get(work, -1)
+
+
+def engines(world: Installation, changes: type) -> EngineFactory:
+    """Makes engines that differ from the real one by the methods of `changes`."""
+
+    class Here:
+        def partition_of(self, tenant: str, job_id: str) -> int:
+            return world.where(job_id)
+
+        def partitions_of(self, tenant: str) -> list[int]:
+            return list(range(world.partitions))
+
+    class Changed(changes, Engine):  # type: ignore[misc]
+        pass
+
+    return lambda number, store: Changed(number, store, codec, Here())

@@ -10,13 +10,15 @@ from typing import Any
 
 import pytest
 
+from schemas.commands import Command
 from schemas.topics import HEADER_WRITER, pack_positions
+from streams.core.transaction import Source
 from streams.runtime.checkpoint import Step
 from streams.runtime.partition import BEFORE_ALL_TIME, Settlement
 from streams.transport.log import Isolation, Outgoing, TopicPartition
 from streams.transport.memory import MemoryTransactionalWriter
 from streams.transport.memory_faults import CommitFault
-from tests.unit.runtime.installation import GROUP, NAMESPACE, Crash, Installation, Process, Time
+from tests.unit.runtime.installation import GROUP, NAMESPACE, Crash, Installation, Process, Time, engines
 
 Offsets = list[tuple[set[int], Mapping[TopicPartition, int]]]
 
@@ -164,13 +166,16 @@ def test_rule_2_the_owner_of_commands_reads_work_of_the_same_number() -> None:
 def test_rule_2_a_transaction_is_committed_under_the_membership_of_its_poll() -> None:
     """A rebalance between poll and commit makes it stale, even if the member keeps all it had."""
     world = Installation()
-    process = world.live()
+    rebalances = [lambda: world.log.rebalance(GROUP, world.topics.commands)]
+
+    class Rebalanced:
+        def decide(self, command: Command, source: Source) -> None:
+            if rebalances:
+                rebalances.pop()()
+            super().decide(command, source)  # type: ignore[misc]
+
+    process = world.live(make_engine=engines(world, Rebalanced))
     command = world.register()
-
-    def rebalanced() -> None:
-        world.log.rebalance(GROUP, world.topics.commands)
-
-    process.at[Step.DECIDED] = rebalanced
     process.step()
     assert process.metric("transactions_total", outcome="aborted") == 1
     assert world.types() == ["PartitionOpened"]
@@ -196,6 +201,20 @@ def test_rule_3_a_taker_waits_for_an_open_transaction() -> None:
     world.until(lambda: taker.running == [0], taker, steps=1_500)
     world.until(lambda: world.answer(command) is not None, taker)
     assert world.types().count("JobRegistered") == 1
+
+
+def test_rule_3_a_taker_waits_for_offsets_that_nothing_but_a_reply_depends_on() -> None:
+    """A refusal is a transaction of offsets alone: decided twice, it could be answered in two ways."""
+    world = Installation()
+    process = world.live("a")
+    world.cancel("no-such-job")
+    process.crash_at = Step.OFFSETS_SENT
+    with pytest.raises(Crash):
+        process.step()
+    process.evict()
+    taker = world.start("b")
+    world.run(taker, steps=50)
+    assert (taker.owned, taker.running) == ([0], [])
 
 
 def test_rule_3_a_taker_replays_to_the_read_uncommitted_end() -> None:

@@ -19,15 +19,9 @@ from streams.core.effects import Alert
 from streams.runtime.checkpoint import Checkpoint
 from streams.runtime.deciding import BATCH_RECORDS, Decider
 from streams.runtime.late import LateReplies
+from streams.runtime.mark import write_marked
 from streams.runtime.ownership import Ownership
-from streams.runtime.partition import (
-    Ambient,
-    Codec,
-    Partition,
-    PartitionState,
-    Settlement,
-    write_marked,
-)
+from streams.runtime.partition import Ambient, Codec, Partition, PartitionState, Settlement
 from streams.runtime.recovery import Recovery
 from streams.runtime.status import StatusBoard
 from streams.runtime.telemetry import Telemetry
@@ -98,6 +92,8 @@ class Processor:
         self._membership: object = None
         self._work: Reader = log.reader(Isolation.COMMITTED)
         self._work_changed = False
+        self._clock_steps = 0
+        self._clock_alarming = False
         self._polled_ms = 0
         self._tenants_ms = 0
         self._marks_ms = ambient.monotonic_ms()
@@ -108,6 +104,7 @@ class Processor:
     def step(self, max_wait_sec: float | None = None) -> None:
         """One turn. Waits at most `max_wait_sec` (by default until something is due, within bounds)."""
         if not self._trust_clock():
+            self._tenants.follow(IDLE_WAIT_MS / 1000)
             return
         self._poll(self._wait_sec() if max_wait_sec is None else max_wait_sec)
         now_ms = self._ambient.monotonic_ms()
@@ -151,15 +148,24 @@ class Processor:
 
     def _trust_clock(self) -> bool:
         """More than 5 s off the brokers no partition is taken or kept (§5.10)."""
-        if self._ambient.clock.trustworthy():
+        clock = self._ambient.clock
+        if clock.steps != self._clock_steps:
+            self._clock_steps = clock.steps
+            self._telemetry.clock_steps.set(clock.steps)
+            self._alarm(f"the wall clock stepped; {clock.unconfirmed_step_ms()} ms are not taken over")
+        if clock.alarming() and not self._clock_alarming:
+            self._alarm(f"the clock is {clock.offset_from_brokers_ms()} ms off the brokers")
+        self._clock_alarming = clock.alarming()
+        if clock.trustworthy():
             return True
         if self._group is not None:
-            self._telemetry.alert(
-                Alert("clock_step", "", "the clock is too far off the brokers' time: partitions given up")
-            )
+            self._alarm("partitions are given up: the clock cannot be trusted")
             self._group.leave()
             self._group = None
         return False
+
+    def _alarm(self, detail: str) -> None:
+        self._telemetry.alert(Alert("clock_step", "", detail))
 
     # -- reading
 

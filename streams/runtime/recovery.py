@@ -19,27 +19,15 @@ from functools import partial
 import msgspec
 
 from schemas.events import Event
-from schemas.topics import DAY_MS, HEADER_POSITION, TOMBSTONE_RETENTION_MS, Topics, unpack_positions
+from schemas.topics import HEADER_POSITION, Topics, unpack_positions
 from streams.runtime.late import LATE_EVENTS, LATE_MS
-from streams.runtime.partition import (
-    NOWHERE,
-    Ambient,
-    Codec,
-    Engine,
-    Mark,
-    Partition,
-    Positions,
-    fingerprint,
-    read_mark,
-    write_marked,
-)
+from streams.runtime.mark import NOWHERE, Mark, Positions, fingerprint, read_mark, why_unusable, write_marked
+from streams.runtime.partition import Ambient, Codec, Engine, Partition
 from streams.runtime.predecessor import Predecessors
 from streams.runtime.telemetry import Telemetry
 from streams.store.kv import KeyValue, StoreFolder
 from streams.transport.log import Isolation, Log, LogFatal, LogRetriable, Reader, Record, TopicPartition
 
-USABLE_MS = TOMBSTONE_RETENTION_MS - DAY_MS
-"""An older store may have missed tombstones that are gone from the log."""
 WAIT_MS = 500
 """A predecessor that lives commits within far less; a longer wait means that it died in a transaction."""
 READ_RECORDS = 2_000
@@ -195,7 +183,8 @@ class Recovery:
         topic_id = self._log.topic_id(tp.topic)
         start = self._log.start_offset(tp)
         mark = read_mark(partition.store)
-        why = self._why_unusable(mark, tp, topic_id, start, partition.store)
+        end = self._log.end_offset(tp, Isolation.UNCOMMITTED)
+        why = why_unusable(partition.store, mark, topic_id, start, end, restore.started_ms)
         if why:
             self._wipe(restore, why)
             mark = None
@@ -211,22 +200,6 @@ class Recovery:
         # A new engine: what a former one knew beside its state (parked requests) may be out of date.
         partition.engine = self._make_engine(partition.number, partition.store)
         restore.stage = _Stage.STABLE
-
-    def _why_unusable(
-        self, mark: Mark | None, tp: TopicPartition, topic_id: str, start: int, store: KeyValue
-    ) -> str:
-        """ "" if the store can be completed from the log."""
-        if mark is None:
-            return "it does not say what it holds" if next(iter(store.scan(b"e", b"f")), None) else ""
-        if mark.topic_id != topic_id:
-            return f"it belongs to another topic {mark.topic_id}"
-        end = self._log.end_offset(tp, Isolation.UNCOMMITTED)
-        if not start <= mark.next_offset <= end:
-            return f"it goes to {mark.next_offset}, the log from {start} to {end}"
-        age_ms = self._clock.now_ms() - mark.complete_ms
-        if age_ms > USABLE_MS:
-            return f"it is {age_ms // DAY_MS} days old and may have missed tombstones"
-        return ""
 
     def _wipe(self, restore: _Restore, why: str) -> None:
         partition = restore.partition

@@ -76,6 +76,7 @@ class StatusBoard:
             at_ms=self._ambient.clock.now_ms(),
         )
         key = str(partition.number).encode()
+        self._telemetry.clock_offset.set(self._ambient.clock.offset_from_brokers_ms() / 1000)
         self._publish(Outgoing(self._topics.status, 0, key, self._codec.encode(status)))
 
     def _lag(self, partition: Partition) -> int:

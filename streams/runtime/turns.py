@@ -16,7 +16,8 @@ from functools import partial
 from schemas.topics import Topics
 from streams.runtime.checkpoint import Checkpoint, Draft
 from streams.runtime.deciding import BATCH_RECORDS, Decider, Turn
-from streams.runtime.partition import Ambient, GivenUp, Partition, fingerprint
+from streams.runtime.mark import fingerprint
+from streams.runtime.partition import Ambient, GivenUp, Partition
 from streams.runtime.telemetry import Telemetry
 from streams.transport.log import (
     Isolation,

@@ -19,7 +19,7 @@ from schemas.entities import (
 from schemas.events import AttemptFailed, ContentKept, ExecutionDeadLettered, ExecutionEvent
 from schemas.replies import DeadLetter
 from streams.core.effects import Alert, Bury
-from streams.core.handlers.scheduling import follow_up
+from streams.core.handlers.scheduling import follow_up, unblock
 from streams.core.invariants import InvariantError
 from streams.core.limits import ERROR_CHARS_MAX
 from streams.core.retry import backoff_ms
@@ -48,6 +48,8 @@ def end(tx: Transaction, event: type[ExecutionEvent], execution: Execution, **ch
     job = tx.state.job(execution.tenant, execution.job_id)
     if job is not None:
         follow_up(tx, job, tx.state.cursor(job))
+    else:
+        unblock(tx, execution.tenant, execution.job_id)
     return ended
 
 

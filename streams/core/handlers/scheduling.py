@@ -25,14 +25,10 @@ from schemas.entities import (
     WaitingFor,
 )
 from schemas.events import CursorMoved, ExecutionFired, ExecutionReady, JobCompleted
+from streams.core import keys
 from streams.core import schedule as occurrences
 from streams.core.effects import Alert
-from streams.core.limits import (
-    ENTITIES_PER_COMMAND_MAX,
-    MISFIRE_KEPT_MAX,
-    MISFIRE_THRESHOLD_MS,
-    QUEUE_LIMIT,
-)
+from streams.core.limits import MISFIRE_KEPT_MAX, MISFIRE_THRESHOLD_MS, QUEUE_LIMIT
 from streams.core.planning import plan_of
 from streams.core.schedule import MisfirePolicy, Occurrence
 from streams.core.state import first_due_ms
@@ -141,6 +137,8 @@ def _keep_missed(tx: Transaction, job: Job, moving: _Settling) -> None:
         moving.cursor = replace(cursor, catch_up=_within_limit(job, moving, (*cursor.catch_up, kept)))
     if missed.last is not None:
         _move(job, moving, missed.last)
+    else:  # new zone data moved it from under the cursor: it was promised, so it runs, and the job goes on
+        _occur(tx, job, moving)
 
 
 def _within_limit(job: Job, moving: _Settling, ranges: tuple[CatchUp, ...]) -> tuple[CatchUp, ...]:
@@ -215,8 +213,8 @@ def overlap(tx: Transaction, job: Job) -> WaitingFor | None:
     """What a new execution of the job would wait for under `queue`; None: it would be skipped."""
     if not tx.state.has_open(job.tenant, job.job_id):
         return WaitingFor.WORKER
-    waiting = tx.state.blocked(job.tenant, job.job_id, QUEUE_LIMIT)
-    return WaitingFor.OVERLAP if len(waiting) < QUEUE_LIMIT else None
+    waiting = tx.state.in_line(job.tenant, job.job_id, QUEUE_LIMIT)
+    return WaitingFor.OVERLAP if waiting < QUEUE_LIMIT else None
 
 
 def _scheduled_id(job: Job, scheduled_ms: int) -> str:
@@ -274,16 +272,16 @@ def follow_up(tx: Transaction, job: Job, cursor: Cursor) -> Cursor:
     Kept misfires and the one that waits for overlap go by scheduled time.
     """
     if cursor.status is not JobStatus.ACTIVE:
-        _unblock(tx, job)
+        unblock(tx, job.tenant, job.job_id)
         return cursor
     waiting = tx.state.blocked(job.tenant, job.job_id, 1)
     if waiting or cursor.catch_up:
-        if _is_busy(tx, job):
+        if tx.state.has_open(job.tenant, job.job_id, keys.BUSY):
             return cursor
         oldest = tx.state.execution(job.tenant, waiting[0]) if waiting else None
         if cursor.catch_up and (oldest is None or cursor.catch_up[0].from_ms < oldest.scheduled_ms):
             return _make_kept(tx, job, cursor)
-        _unblock(tx, job)
+        unblock(tx, job.tenant, job.job_id)
         return cursor
     if cursor.next_ms or tx.state.has_open(job.tenant, job.job_id):
         return cursor
@@ -291,18 +289,12 @@ def follow_up(tx: Transaction, job: Job, cursor: Cursor) -> Cursor:
     return tx.emit_cursor(JobCompleted, cursor, completed)
 
 
-def _is_busy(tx: Transaction, job: Job) -> bool:
-    """Whether an execution of the job is open that does not itself wait for overlap."""
-    unfinished = tx.state.open_executions(job.tenant, job.job_id, ENTITIES_PER_COMMAND_MAX)
-    return any(one.waiting_for is not WaitingFor.OVERLAP for one in unfinished)
-
-
-def _unblock(tx: Transaction, job: Job) -> None:
+def unblock(tx: Transaction, tenant: str, job_id: str) -> None:
     """The oldest execution that waits for overlap may run, if nothing else of the job is open."""
-    waiting = tx.state.blocked(job.tenant, job.job_id, 1)
-    if not waiting or _is_busy(tx, job):
+    waiting = tx.state.blocked(tenant, job_id, 1)
+    if not waiting or tx.state.has_open(tenant, job_id, keys.BUSY):
         return
-    execution = tx.state.execution(job.tenant, waiting[0])
+    execution = tx.state.execution(tenant, waiting[0])
     if execution is not None:
         make_ready(tx, execution)
 
@@ -318,7 +310,8 @@ def _make_kept(tx: Transaction, job: Job, cursor: Cursor) -> Cursor:
     head, *rest = cursor.catch_up
     made = occurrences.next_occurrence(plan_of(job), head.after_ms, head.after_local or None)
     if made is None or made.utc_ms > head.to_ms:
-        return tx.emit_cursor(CursorMoved, cursor, replace(cursor, catch_up=tuple(rest), skips=()))
+        moved = tx.emit_cursor(CursorMoved, cursor, replace(cursor, catch_up=tuple(rest), skips=()))
+        return follow_up(tx, job, moved)
     if head.count > 1:
         following = _next(job, made)
         left = replace(

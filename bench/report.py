@@ -90,8 +90,8 @@ def _median(values: list[Any]) -> Any:
         return median_of(values)
     if isinstance(first, bool):
         return all(values)
-    if first is None or isinstance(first, str):
-        return first
+    if any(value is None for value in values):
+        return None
     return statistics.median(values)
 
 

@@ -22,7 +22,7 @@ from schemas.events import (
     LeaseExpired,
 )
 from streams.core.lifecycle import FINAL
-from streams.transport.log import Isolation, Log, LogError, Record, TopicPartition
+from streams.transport.log import Isolation, Log, LogError, LogRetriable, Reader, Record, TopicPartition
 
 POLL_SEC = 0.2
 RECORDS = 1_000
@@ -126,14 +126,20 @@ class Follower:
     def _run(self) -> None:
         reader = self._log.reader(Isolation.COMMITTED)
         try:
-            reader.assign({tp: self._log.start_offset(tp) for tp in self._partitions})
+            reader.assign(dict.fromkeys(self._partitions, 0))
             while not self._stopping.is_set():
-                self._take(reader.poll(RECORDS, POLL_SEC))
-                self._positions = {tp: reader.position(tp) for tp in self._partitions}
+                self._poll(reader)
         except (LogError, codec.UndecodableError) as error:
             self.failure = error
         finally:
             reader.close()
+
+    def _poll(self, reader: Reader) -> None:
+        try:
+            self._take(reader.poll(RECORDS, POLL_SEC))
+        except LogRetriable:
+            self._stopping.wait(POLL_SEC)
+        self._positions = {tp: reader.position(tp) for tp in self._partitions}
 
     def _take(self, records: list[Record]) -> None:
         with self._ledger.lock:

@@ -17,9 +17,9 @@ HERD = 25
 
 # Steps of the play find their job by these.
 KILLED, CANCELLED, CANCELLED_RUNNING, BY_KAFKA, SHORT_FORM = (
-    "worker-is-killed",
-    "cancelled-before",
-    "cancelled-in-run",
+    "worker-killed",
+    "cancelled-early",
+    "cancelled-run",
     "through-kafka",
     "short-form",
 )
@@ -57,7 +57,7 @@ def _cron(job_id: str, expression: str, zone: str) -> Planned:
     return Planned(
         job_id=job_id,
         title=job_id,
-        says=f"{expression} {zone}",
+        says=f"sec {expression.split()[0]} {zone.split('/')[-1]}",
         rule=reckoning.Cron(expression, zone),
         spec=_spec(Cron(expression, zone), "quick", job_id),
         recurring=True,

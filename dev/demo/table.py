@@ -75,11 +75,12 @@ class Screen:
         self._news = [*self._news, line][-NEWS:]
 
     def refresh(self, second: float, now_ms: int) -> None:
-        table = Table(title=f"Horarium, {second:.0f} s", title_justify="left", expand=False)
+        table = Table(title=f"Horarium, {second:.0f} s", title_justify="left", box=None, padding=(0, 1, 0, 0))
         for name in ("job", "schedule", "next"):
-            table.add_column(name)
-        for name in ("waiting", "running", "done", "failed", "redelivered", "late ms", "most"):
-            table.add_column(name, justify="right")
+            table.add_column(name, no_wrap=True)
+        # "again": delivered again after a lease ended; "late" and "most" in milliseconds.
+        for name in ("wait", "run", "done", "fail", "again", "late", "most"):
+            table.add_column(name, justify="right", no_wrap=True)
         with self._ledger.lock:
             for title, (says, rows) in self._groups().items():
                 table.add_row(title, says, *_cells(_sum(rows), now_ms))

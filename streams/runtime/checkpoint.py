@@ -247,7 +247,7 @@ class Checkpoint:
             reply = msgspec.structs.replace(reply, offset=last_offset)
         try:
             record = Outgoing(self._topics.replies, answer.reply_partition, None, self._codec.encode(reply))
-            self._plain.send(record)
+            self._send_plainly(record)
         except (LogError, ValueError) as error:
             # A lost reply is repeated by its asker; a partition must not stop for it.
             self._telemetry.warning(f"reply not sent: {error}", partition=number, offset=last_offset)
@@ -281,9 +281,18 @@ class Checkpoint:
     def publish(self, record: Outgoing) -> None:
         """A record outside of any transaction (status); losing it is no harm."""
         try:
-            self._plain.send(record)
+            self._send_plainly(record)
         except LogError as error:
             self._telemetry.warning(f"not published: {error}", topic=record.topic)
+
+    def _send_plainly(self, record: Outgoing) -> None:
+        try:
+            self._plain.send(record)
+        except LogFatal:
+            # An idempotent writer that lost its place never recovers.
+            self._plain.close()
+            self._plain = self._log.plain_writer()
+            self._plain.send(record)
 
     def close(self, flush_sec: float) -> None:
         self.discard()

@@ -20,7 +20,7 @@ from streams.runtime.checkpoint import Checkpoint
 from streams.runtime.deciding import BATCH_RECORDS, Decider
 from streams.runtime.late import LateReplies
 from streams.runtime.mark import write_marked
-from streams.runtime.ownership import Ownership
+from streams.runtime.ownership import HANDED_OVER, Ownership
 from streams.runtime.partition import Ambient, Codec, Partition, PartitionState, Settlement
 from streams.runtime.recovery import Recovery
 from streams.runtime.status import StatusBoard
@@ -312,7 +312,7 @@ class Processor:
         self._turns.forget(partition)
         self._work_changed = True
         self._closing.append(partition)
-        self._status.forget(partition)
+        self._status.forget(partition, why == HANDED_OVER)
         self._telemetry.info(f"partition {why}", partition=partition.number)
 
     def _restore_again(self, partition: Partition) -> None:

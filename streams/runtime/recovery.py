@@ -73,6 +73,7 @@ class _Restore:
     ended: set[str] = field(default_factory=set)
     young: deque[Event] = field(default_factory=partial(deque[Event], maxlen=LATE_EVENTS))
     told_ms: int = 0
+    in_time: bool = True
 
 
 class Recovery:
@@ -176,7 +177,7 @@ class Recovery:
     def _open(self, restore: _Restore) -> None:
         partition = restore.partition
         restore.started_ms = self._clock.now_ms()
-        restore.waiting_since_ms = self._monotonic_ms()
+        restore.waiting_since_ms = restore.told_ms = self._monotonic_ms()
         if partition.store is None:
             partition.store = self._folder.open(partition.number)
         tp = self._events(partition)
@@ -227,7 +228,6 @@ class Recovery:
             return
         restore.committed = Positions(found.get(commands, -1), found.get(work, -1))
         restore.target = self._log.end_offset(self._events(restore.partition), Isolation.UNCOMMITTED)
-        restore.told_ms = self._monotonic_ms()
         restore.stage = _Stage.REPLAY
         self._assign()
 
@@ -317,7 +317,8 @@ class Recovery:
 
     def _in_time(self, restore: _Restore) -> bool:
         """A partition's time never goes back: our clock starts at its last event at least (§5.10)."""
-        return self._clock.floor(restore.partition.mark.last_event_ms)
+        restore.in_time = self._clock.floor(restore.partition.mark.last_event_ms)
+        return restore.in_time
 
     def _caught_up(self, restore: _Restore) -> bool:
         if restore.stage is not _Stage.REPLAY or self._reader is None:
@@ -373,10 +374,14 @@ class Recovery:
         partition = restore.partition
         self._telemetry.restore_remaining.labels(str(partition.number)).set(partition.restore_remaining)
         now_ms = self._monotonic_ms()
-        if restore.stage is _Stage.REPLAY and now_ms - restore.told_ms >= PROGRESS_MS:
-            restore.told_ms = now_ms
-            self._telemetry.info(
-                f"restoring: {partition.restore_remaining} offsets to go",
-                partition=partition.number,
-                offset=partition.mark.next_offset,
-            )
+        if now_ms - restore.told_ms < PROGRESS_MS:
+            return
+        restore.told_ms = now_ms
+        waiting = "" if restore.stage is _Stage.REPLAY else ", waiting for a predecessor's open transaction"
+        if not restore.in_time:
+            waiting = ", its last event is too far ahead of this process's clock"
+        self._telemetry.info(
+            f"restoring: {partition.restore_remaining} offsets to go{waiting}",
+            partition=partition.number,
+            offset=partition.mark.next_offset,
+        )

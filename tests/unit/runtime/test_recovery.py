@@ -211,3 +211,21 @@ def test_a_store_that_does_not_say_what_it_holds_is_wiped() -> None:
     store.write(Batch(puts={CHECKPOINT: b"?"}))
     store.close()
     wiped(world, folder)
+
+
+def test_str_009_a_log_that_is_trimmed_again_and_again_does_not_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = Installation()
+    process = world.live()
+    for number in range(400):
+        world.register(f"job-{number}", delay_sec=600)
+    world.run(process, steps=10)
+    process.processor.stop()
+    monkeypatch.setattr(recovery, "READ_RECORDS", 20)
+    again = world.start("b")
+    tp = TopicPartition(world.topics.events, 0)
+    for start in (100, 200):
+        world.run(again, steps=2)
+        assert again.partition(0).state is PartitionState.RESTORING
+        world.log.trim(tp, start)
+    world.until(lambda: again.partition(0).state is PartitionState.STOPPED, again)
+    assert "does not fit the log again" in again.partition(0).reason

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -107,8 +108,6 @@ ANY_JOB = JobFilter()
 ANY_EXECUTION = ExecutionFilter()
 ANY_DEAD_LETTER = DeadLetterFilter()
 
-_WILL_RUN = and_(jobs.c.status == "ACTIVE", rows.HAS_NEXT)
-
 
 def get_job(connection: Connection, tenant: str, job_id: str) -> JobDetail | None:
     """One job with payload, its newest fired execution and how many executions are in which status."""
@@ -138,7 +137,7 @@ def list_jobs(
         *_equal(jobs.c.name, filters.name),
     )
     if filters.next_run_before_ms is not None:
-        statement = statement.where(_WILL_RUN, jobs.c.next_ms < filters.next_run_before_ms)
+        statement = statement.where(rows.WILL_RUN, jobs.c.next_ms < filters.next_run_before_ms)
     found = connection.execute(walk.select(statement, jobs.c.created_ms, jobs.c.job_id))
     return walk.page([(SortKey(row.created_ms, row.job_id), rows.job_view(row)) for row in found])
 
@@ -159,10 +158,9 @@ def list_executions(
 ) -> Page[ExecutionView]:
     """Executions, newest first by scheduled time and id, the next occurrences among them."""
     walk = paging.begin(connection, {"list": "executions", "tenant": tenant, "filters": filters}, page)
-    # In this order: what is fired between the two statements is then in both, and the real row wins.
-    found = _next_occurrences(connection, tenant, filters, walk)
-    found |= _fired(connection, tenant, filters, walk)
-    return walk.page(sorted(found.items(), key=lambda item: (item[0].time, item[0].id), reverse=True))
+    found = _fired(connection, tenant, filters, walk)
+    found |= _next_occurrences(connection, tenant, filters, walk, walk.lowest(found))
+    return walk.page(sorted(found.items(), reverse=True, key=itemgetter(0)))
 
 
 def list_dead_letters(
@@ -246,15 +244,13 @@ def _fired(
         *_equal(executions.c.kind, filters.kind or ""),
         *_within(executions.c.scheduled_ms, filters.scheduled_from_ms, filters.scheduled_to_ms),
     )
-    # One status at a time: each has an index in the list's order, several together have none. In the order of
-    # an execution's life: what moves on between two statements is found twice, not never.
+    # One status at a time: each has an index in the list's order, several together have none.
     parts = [
         statement.where(
             executions.c.status == status.value,
             *([rows.NOT_COMPLETED] if status is not ExecutionStatus.COMPLETED and not filters.job_id else []),
         )
-        for status in ExecutionStatus
-        if status in filters.statuses
+        for status in filters.statuses
     ]
     return {
         SortKey(row.scheduled_ms, row.execution_id): rows.execution_view(row)
@@ -264,20 +260,20 @@ def _fired(
 
 
 def _next_occurrences(
-    connection: Connection, tenant: str, filters: ExecutionFilter, walk: Walk
+    connection: Connection, tenant: str, filters: ExecutionFilter, walk: Walk, down_to: SortKey | None
 ) -> dict[SortKey, ExecutionView]:
     if filters.statuses and ExecutionStatus.SCHEDULED not in filters.statuses:
         return {}
     if filters.kind not in (None, ExecutionKind.SCHEDULE):
         return {}
     statement = _jobs(tenant, filters.labels).where(
-        _WILL_RUN,
+        rows.WILL_RUN,
         *_equal(jobs.c.job_id, filters.job_id),
         *_equal(jobs.c.pool, filters.pool),
         *_equal(definitions.c.task, filters.task),
         *_within(jobs.c.next_ms, filters.scheduled_from_ms, filters.scheduled_to_ms),
     )
-    found = connection.execute(walk.select(statement, jobs.c.next_ms, jobs.c.next_execution_id))
+    found = connection.execute(walk.select(statement, jobs.c.next_ms, jobs.c.next_execution_id, down_to))
     return {
         SortKey(row.next_ms, row.next_execution_id): rows.next_execution(rows.job_view(row), row.next_ms)
         for row in found

@@ -10,7 +10,7 @@ import enum
 import hashlib
 import hmac
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 
 from starlette.requests import Request
@@ -101,10 +101,11 @@ def parse_keys(text: str) -> tuple[KeyEntry, ...]:
     return tuple(entries)
 
 
-def requires(*roles: Role) -> Callable[[Request], Caller]:
+def requires(*roles: Role) -> Callable[[Request], Awaitable[Caller]]:
     """A dependency: the caller, if the key has one of the roles; 401 or 403 otherwise."""
 
-    def find(request: Request) -> Caller:
+    # Async although it awaits nothing: the framework would run a plain function in a thread.
+    async def find(request: Request) -> Caller:
         caller = _authenticated(request)
         if caller.role not in roles:
             raise Problem(403, "forbidden", f"a {caller.role} key may not do this; {' or '.join(roles)} may")

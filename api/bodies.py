@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Callable
 from functools import cache
 from typing import Any, TypeVar
 
@@ -67,14 +68,19 @@ def parse(body: bytes) -> strict_json.Document:
     return document
 
 
-async def decoded(request: Request, kind: type[T]) -> T:
-    """The body of one thing, strict and typed. An empty body counts as `{}`."""
+async def decoded(
+    request: Request, kind: type[T], check: Callable[[dict[str, Any]], None] | None = None
+) -> T:
+    """The body of one thing, strict and typed. An empty body counts as `{}`. `check` looks at the plain tree
+    first, for what is named but not built."""
     body = await receive(request)
     if not body.strip():
         body = b"{}"
     document = parse(body) if len(body) <= IN_LINE_BYTES_MAX else await asyncio.to_thread(parse, body)
     if document.faults:
         raise of_faults(document.faults)
+    if check is not None:
+        check(document.value)
     return typed(body, kind)
 
 

@@ -12,7 +12,6 @@ import logging
 import os
 import threading
 import time
-import uuid
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 from zlib import crc32
@@ -50,11 +49,6 @@ A = TypeVar("A", CommandDone, WorkDone)
 WorkReply = Granted | WorkHinted | WorkSeen
 # Between process and tenant in the session of a work request: hints name only session and pool.
 TENANT_MARK = "~"
-
-
-def new_id() -> str:
-    """A random UUID."""
-    return str(uuid.UUID(bytes=os.urandom(16), version=4))
 
 
 class LogClient:

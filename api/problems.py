@@ -17,6 +17,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from schemas.ids import JOB_ID
 from schemas.replies import FieldProblem
 from streams.core.refusals import Refusal
 
@@ -106,6 +107,12 @@ def refused(refusal: Refusal) -> Problem:
 def not_found(what: str) -> Problem:
     """404; another tenant's thing looks the same."""
     return Problem(404, "not_found", f"no such {what}")
+
+
+def of_job_id(job_id: str) -> None:
+    """404 for what cannot be a job's id: nobody has it."""
+    if not JOB_ID.fullmatch(job_id):
+        raise not_found("job")
 
 
 def too_large(what: str, limit_bytes: int) -> Problem:

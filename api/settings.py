@@ -1,4 +1,4 @@
-"""Owns the variables of an API process, on top of those that all parts share (`streams.config`)."""
+"""Owns the variables of an API process, on top of those that all parts and the read model have."""
 
 from __future__ import annotations
 
@@ -8,19 +8,16 @@ from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import NoDecode
 
 from api.auth import KeyEntry, parse_keys
-from streams.config import CommonSettings
+from projections.settings import ProjectionSettings
 
 
-class ApiSettings(CommonSettings):
-    """Where it listens, whose keys it knows, and where it reads."""
+class ApiSettings(ProjectionSettings):
+    """Where it listens, and whose keys it knows."""
 
     http_host: str = "127.0.0.1"
     http_port: int = Field(default=8321, ge=0, le=65_535)
     dev_keys: Annotated[SecretStr, NoDecode] = SecretStr("")
     """`tenant=key[:role[:pool+pool]],…`; without any, every call is 401."""
-    database_url: str = ""
-    """SQLAlchemy URL of the read model; a SQLite file in the data folder if left out."""
-    log_level: str = Field(default="INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$")
 
     @field_validator("dev_keys")
     @classmethod
@@ -31,7 +28,3 @@ class ApiSettings(CommonSettings):
     @property
     def keys(self) -> tuple[KeyEntry, ...]:
         return parse_keys(self.dev_keys.get_secret_value())
-
-    @property
-    def read_model_url(self) -> str:
-        return self.database_url or f"sqlite:///{self.data / 'projections.db'}"

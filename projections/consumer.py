@@ -24,6 +24,8 @@ logger = logging.getLogger(__name__)
 
 # Larger batches fold more events of an entity into one row; memory and the length of a transaction bound it.
 BATCH_RECORDS = 5_000
+# Definitions may carry 256 KiB each.
+BATCH_BYTES = 16 << 20
 POLL_SEC = 0.25
 RETRY_SEC = 1.0
 
@@ -156,12 +158,14 @@ class Follower:
     def _gather(self) -> list[Record]:
         """Waits for a record, then takes what else is there."""
         assert self._reader is not None
-        records = self._reader.poll(BATCH_RECORDS, POLL_SEC)
-        while records and len(records) < BATCH_RECORDS:
-            more = self._reader.poll(BATCH_RECORDS - len(records), 0)
-            if not more:
+        records = more = self._reader.poll(BATCH_RECORDS, POLL_SEC)
+        room = BATCH_BYTES
+        while more:
+            room -= sum(len(record.value or b"") for record in more)
+            if room <= 0 or len(records) >= BATCH_RECORDS:
                 break
-            records += more
+            more = self._reader.poll(BATCH_RECORDS - len(records), 0)
+            records = records + more
         return records
 
     def _reached(self, tp: TopicPartition) -> int:

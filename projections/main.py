@@ -38,8 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
         return WRONG_SETTINGS
     logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     stop = Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    _stop_at_signals(stop)
     try:
         return run(settings, action, stop)
     except (WrongPartitionsError, UnknownEventError, ForeignDatabaseError) as error:
@@ -60,13 +59,23 @@ def run(settings: ProjectionSettings, action: str, stop: Event) -> int:
             folded = follower.catch_up(stop)
             logger.info("replayed %d events", folded)
             return FAILED if stop.is_set() else 0
-        logger.info("following %s into %s", settings.topics.events, store.engine.url)
+        logger.info("following %s into %s", settings.topics.events, store.url.render_as_string())
         follower.run(stop)
         return 0
     finally:
         follower.close()
         log.close()
         store.close()
+
+
+def _stop_at_signals(stop: Event) -> None:
+    def end(number: int, _frame: object) -> None:
+        stop.set()
+        # A second one ends it at once: it may be waiting for a broker that is not there.
+        signal.signal(number, signal.SIG_DFL)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, end)
 
 
 if __name__ == "__main__":

@@ -12,9 +12,9 @@ import base64
 import binascii
 import hashlib
 import hmac
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from sqlalchemy import BigInteger, ColumnElement, Connection, Select, select, tuple_, type_coerce
@@ -41,7 +41,7 @@ class PageSizeError(ValueError):
     """The page size is negative."""
 
 
-class SortKey(msgspec.Struct, frozen=True, array_like=True):
+class SortKey(NamedTuple):
     """Where a row stands: newest time first, then the greatest id. Log positions have no id."""
 
     time: int
@@ -58,18 +58,24 @@ class Walk:
     question: bytes
 
     def select(
-        self, statement: Select[T], time: ColumnElement[int], row_id: ColumnElement[str] | None = None
+        self,
+        statement: Select[T],
+        time: ColumnElement[int],
+        row_id: ColumnElement[str] | None = None,
+        down_to: SortKey | None = None,
     ) -> Select[T]:
-        """The statement for this page and one row more, which tells whether there is another page."""
-        order = [time.desc()] if row_id is None else [time.desc(), row_id.desc()]
+        """The statement for this page and one row more, which tells whether there is another page. Rows below
+        `down_to` are of no interest."""
+        order: list[ColumnElement[Any]] = [time] if row_id is None else [time, row_id]
         if self.after is not None:
-            if row_id is None:
-                statement = statement.where(time < self.after.time)
-            else:
-                # Coerced: a bare parameter has no type of its own within a PostgreSQL row.
-                border = tuple_(type_coerce(self.after.time, BigInteger), type_coerce(self.after.id, TEXT))
-                statement = statement.where(tuple_(time, row_id) < border)
-        return statement.order_by(*order).limit(self.size + 1)
+            statement = statement.where(tuple_(*order) < _border(self.after, len(order)))
+        if down_to is not None:
+            statement = statement.where(tuple_(*order) > _border(down_to, len(order)))
+        return statement.order_by(*(column.desc() for column in order)).limit(self.size + 1)
+
+    def lowest(self, found: Collection[SortKey]) -> SortKey | None:
+        """The last row that this page can show, if what was found fills it."""
+        return min(found) if len(found) > self.size else None
 
     def page(self, rows: Sequence[tuple[SortKey, T]]) -> Page[T]:
         """The page of rows selected as above."""
@@ -79,6 +85,12 @@ class Walk:
 
     def _token(self, last: SortKey) -> str:
         return _seal(msgspec.msgpack.encode(last), self.secret, self.question)
+
+
+def _border(key: SortKey, columns: int) -> ColumnElement[Any]:
+    # Coerced: a bare parameter has no type of its own within a PostgreSQL row.
+    values = (type_coerce(key.time, BigInteger), type_coerce(key.id, TEXT))
+    return tuple_(*values[:columns])
 
 
 def begin(connection: Connection, question: Mapping[str, object], request: PageRequest) -> Walk:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -107,8 +108,6 @@ ANY_JOB = JobFilter()
 ANY_EXECUTION = ExecutionFilter()
 ANY_DEAD_LETTER = DeadLetterFilter()
 
-_WILL_RUN = and_(jobs.c.status == "ACTIVE", rows.HAS_NEXT)
-
 
 def get_job(connection: Connection, tenant: str, job_id: str) -> JobDetail | None:
     """One job with payload, its newest fired execution and how many executions are in which status."""
@@ -138,7 +137,7 @@ def list_jobs(
         *_equal(jobs.c.name, filters.name),
     )
     if filters.next_run_before_ms is not None:
-        statement = statement.where(_WILL_RUN, jobs.c.next_ms < filters.next_run_before_ms)
+        statement = statement.where(rows.WILL_RUN, jobs.c.next_ms < filters.next_run_before_ms)
     found = connection.execute(walk.select(statement, jobs.c.created_ms, jobs.c.job_id))
     return walk.page([(SortKey(row.created_ms, row.job_id), rows.job_view(row)) for row in found])
 
@@ -159,10 +158,9 @@ def list_executions(
 ) -> Page[ExecutionView]:
     """Executions, newest first by scheduled time and id, the next occurrences among them."""
     walk = paging.begin(connection, {"list": "executions", "tenant": tenant, "filters": filters}, page)
-    # In this order: what is fired between the two statements is then in both, and the real row wins.
-    found = _next_occurrences(connection, tenant, filters, walk)
-    found |= _fired(connection, tenant, filters, walk)
-    return walk.page(sorted(found.items(), key=lambda item: (item[0].time, item[0].id), reverse=True))
+    found = _fired(connection, tenant, filters, walk)
+    found |= _next_occurrences(connection, tenant, filters, walk, walk.lowest(found))
+    return walk.page(sorted(found.items(), reverse=True, key=itemgetter(0)))
 
 
 def list_dead_letters(
@@ -240,34 +238,42 @@ def _fired(
     connection: Connection, tenant: str, filters: ExecutionFilter, walk: Walk
 ) -> dict[SortKey, ExecutionView]:
     statement = _executions(tenant, filters.labels).where(
-        *_any_of(executions.c.status, filters.statuses),
         *_equal(executions.c.job_id, filters.job_id),
         *_equal(executions.c.pool, filters.pool),
         *_equal(definitions.c.task, filters.task),
         *_equal(executions.c.kind, filters.kind or ""),
         *_within(executions.c.scheduled_ms, filters.scheduled_from_ms, filters.scheduled_to_ms),
     )
-    if filters.statuses and ExecutionStatus.COMPLETED not in filters.statuses:
-        statement = statement.where(rows.NOT_COMPLETED)
-    found = connection.execute(walk.select(statement, executions.c.scheduled_ms, executions.c.execution_id))
-    return {SortKey(row.scheduled_ms, row.execution_id): rows.execution_view(row) for row in found}
+    # One status at a time: each has an index in the list's order, several together have none.
+    parts = [
+        statement.where(
+            executions.c.status == status.value,
+            *([rows.NOT_COMPLETED] if status is not ExecutionStatus.COMPLETED and not filters.job_id else []),
+        )
+        for status in filters.statuses
+    ]
+    return {
+        SortKey(row.scheduled_ms, row.execution_id): rows.execution_view(row)
+        for part in parts or [statement]
+        for row in connection.execute(walk.select(part, executions.c.scheduled_ms, executions.c.execution_id))
+    }
 
 
 def _next_occurrences(
-    connection: Connection, tenant: str, filters: ExecutionFilter, walk: Walk
+    connection: Connection, tenant: str, filters: ExecutionFilter, walk: Walk, down_to: SortKey | None
 ) -> dict[SortKey, ExecutionView]:
     if filters.statuses and ExecutionStatus.SCHEDULED not in filters.statuses:
         return {}
     if filters.kind not in (None, ExecutionKind.SCHEDULE):
         return {}
     statement = _jobs(tenant, filters.labels).where(
-        _WILL_RUN,
+        rows.WILL_RUN,
         *_equal(jobs.c.job_id, filters.job_id),
         *_equal(jobs.c.pool, filters.pool),
         *_equal(definitions.c.task, filters.task),
         *_within(jobs.c.next_ms, filters.scheduled_from_ms, filters.scheduled_to_ms),
     )
-    found = connection.execute(walk.select(statement, jobs.c.next_ms, jobs.c.next_execution_id))
+    found = connection.execute(walk.select(statement, jobs.c.next_ms, jobs.c.next_execution_id, down_to))
     return {
         SortKey(row.next_ms, row.next_execution_id): rows.next_execution(rows.job_view(row), row.next_ms)
         for row in found

@@ -25,7 +25,7 @@ from sqlalchemy import (
 )
 
 from projections.history import EXECUTION
-from projections.stats import ADD, COUNTERS, sums
+from projections.stats import ADD, COUNTERS, SUMS
 from projections.store import Row, Store, Writer
 from projections.tables import (
     HOURLY,
@@ -155,7 +155,7 @@ def _hours(writer: Writer, before_ms: int, limit: int) -> int:
         return 0
     day_ms = oldest_ms - oldest_ms % DAY_MS
     found = writer.connection.execute(
-        select(stats.c.tenant, stats.c.job_id, *sums())
+        select(stats.c.tenant, stats.c.job_id, *SUMS)
         .where(hourly, stats.c.start_ms < day_ms + DAY_MS)
         .group_by(stats.c.tenant, stats.c.job_id)
         .limit(limit)

@@ -36,7 +36,9 @@ DEAD_LETTER = and_(
 FIRED = exists().where(
     executions.c.tenant == jobs.c.tenant, executions.c.execution_id == jobs.c.next_execution_id
 )
-HAS_NEXT = and_(jobs.c.next_execution_id != "", ~FIRED)
+WILL_RUN = and_(
+    jobs.c.status == literal_column("'ACTIVE'"), jobs.c.next_execution_id != literal_column("''"), ~FIRED
+)
 
 _JOB_DEFINITION = and_(
     definitions.c.tenant == jobs.c.tenant,
@@ -48,7 +50,7 @@ JOBS = jobs.join(definitions, _JOB_DEFINITION)
 JOB_COLUMNS: tuple[ColumnElement[Any], ...] = (
     *jobs.c,
     *(column for column in definitions.c if column.name not in jobs.c and column.name != "payload"),
-    HAS_NEXT.label("has_next"),
+    WILL_RUN.label("will_run"),
 )
 
 EXECUTION_DEFINITION = and_(
@@ -76,8 +78,6 @@ EXECUTION_COLUMNS: tuple[ColumnElement[Any], ...] = (
 
 def job_view(row: AnyRow, payload: bytes = b"") -> JobView:
     """A row of JOB_COLUMNS."""
-    status = JobStatus(row.status)
-    runs = status is JobStatus.ACTIVE and bool(row.has_next)
     return JobView(
         job=Job(
             tenant=row.tenant,
@@ -96,10 +96,10 @@ def job_view(row: AnyRow, payload: bytes = b"") -> JobView:
             first_next_local=row.first_next_local,
         ),
         cursor=_cursor(row) if row.cursor_incarnation == row.incarnation else None,
-        status=status,
-        next_run_ms=row.next_ms if runs else 0,
-        next_run_local=row.next_local if runs else "",
-        next_execution_id=row.next_execution_id if runs else "",
+        status=JobStatus(row.status),
+        next_run_ms=row.next_ms if row.will_run else 0,
+        next_run_local=row.next_local if row.will_run else "",
+        next_execution_id=row.next_execution_id if row.will_run else "",
     )
 
 

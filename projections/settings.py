@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from projections.retention import DEFAULT_DETAIL_DAYS
+from projections.store import check_url
 from streams.config import CommonSettings
 
 
@@ -16,6 +17,13 @@ class ProjectionSettings(CommonSettings):
     detail_days: int = Field(default=DEFAULT_DETAIL_DAYS, ge=1)
     """Executions, grants, events: kept this long after their end; their counts by day stay."""
     log_level: str = Field(default="INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$")
+
+    @field_validator("database_url")
+    @classmethod
+    def _is_a_database(cls, value: str) -> str:
+        if value:
+            check_url(value)
+        return value
 
     @property
     def store_url(self) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import (
+    URL,
     ColumnElement,
     Connection,
     Delete,
@@ -32,6 +33,7 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import ArgumentError
 from sqlalchemy.schema import CreateSchema, DropSchema
 
 from projections.paging import PAGE_SECRET, SECRET_BYTES
@@ -39,6 +41,11 @@ from projections.tables import fingerprint, meta, metadata, offsets
 
 # A writer that finds another one (a purge by hand, a backup) waits this long.
 BUSY_SEC = 10.0
+# Connections of one process: as many as an API has threads for reading.
+READERS_KEPT = 8
+READERS_MORE = 32
+WRITER_CACHE_KIB = 65_536
+READER_CACHE_KIB = 4_096
 # On PostgreSQL the tables live in a schema of their own.
 SCHEMA = "horarium"
 SHAPE = "shape"
@@ -117,20 +124,21 @@ class Store:
     """A read model. Thread-safe; one `Store` a process is enough."""
 
     def __init__(self, url: str) -> None:
-        self.engine = _engine(url)
-        self._writing = self.engine.execution_options(horarium_writes=True)
+        self.url = check_url(url)
+        self._readers = _engine(self.url, for_writing=False)
+        self._writer = _engine(self.url, for_writing=True)
         self._prepared: dict[object, str] = {}
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """A connection for queries; on SQLite a stable picture from the first query on."""
-        with self.engine.connect() as connection:
+        """A connection for queries, with one picture from the first query to the end."""
+        with self._readers.connect() as connection:
             yield connection
 
     @contextmanager
     def writing(self) -> Iterator[Writer]:
         """One transaction, committed at the end of the block."""
-        with self._writing.begin() as connection:
+        with self._writer.begin() as connection:
             yield Writer(connection, self._prepared)
 
     def is_current(self) -> bool:
@@ -148,14 +156,15 @@ class Store:
 
     def recreate(self) -> None:
         """Drops everything and begins a new generation: positions at nothing, page tokens end."""
-        with self._writing.begin() as connection:
+        with self._writer.begin() as connection:
             _clear(connection)
             metadata.create_all(connection)
             set_meta(connection, PAGE_SECRET, secrets.token_bytes(SECRET_BYTES))
             set_meta(connection, SHAPE, fingerprint())
 
     def close(self) -> None:
-        self.engine.dispose()
+        self._readers.dispose()
+        self._writer.dispose()
 
 
 def get_meta(connection: Connection, name: str) -> bytes | None:
@@ -210,35 +219,41 @@ def _without_nul(row: Row) -> Row:
     }
 
 
-def _engine(url: str) -> Engine:
-    parsed = make_url(url)
-    if parsed.get_backend_name() == "postgresql":
-        return create_engine(parsed, connect_args={"options": f"-csearch_path={SCHEMA}"})
-    if parsed.get_backend_name() != "sqlite":
-        raise ValueError(f"{parsed.render_as_string()}: sqlite or postgresql+psycopg")
-    if parsed.database and parsed.database != ":memory:":
-        Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
+def check_url(text: str) -> URL:
+    """The URL of a database that can hold a read model; ValueError names what can."""
+    try:
+        url = make_url(text)
+    except ArgumentError:
+        url = None
+    if url is not None and url.drivername == "postgresql+psycopg":
+        return url
+    # One in memory would be another one for each connection.
+    if url is not None and url.get_backend_name() == "sqlite" and url.database not in (None, "", ":memory:"):
+        return url
+    raise ValueError("a database is sqlite:///<file> or postgresql+psycopg://<user>@<host>/<database>")
+
+
+def _engine(url: URL, *, for_writing: bool) -> Engine:
+    # One writer a process; more would only wait for each other.
+    pool = {"pool_size": 1} if for_writing else {"pool_size": READERS_KEPT, "max_overflow": READERS_MORE}
+    if url.get_backend_name() == "postgresql":
+        isolation = "READ COMMITTED" if for_writing else "REPEATABLE READ"
+        options = {"options": f"-csearch_path={SCHEMA}"}
+        return create_engine(url, connect_args=options, isolation_level=isolation, **pool)
+    Path(str(url.database)).parent.mkdir(parents=True, exist_ok=True)
     # Named parameters: rows go to the driver as they are, by column.
-    engine = create_engine(parsed, paramstyle="named", connect_args={"timeout": BUSY_SEC})
-    event.listen(engine, "connect", _prepare_sqlite)
-    event.listen(engine, "begin", _begin_sqlite)
-    return engine
-
-
-def _prepare_sqlite(connection: sqlite3.Connection, _record: object) -> None:
-    # The driver would begin transactions by itself, and late: we say when.
-    connection.isolation_level = None
-    for pragma in (
-        "journal_mode = WAL",
-        "synchronous = NORMAL",
-        "temp_store = MEMORY",
-        "cache_size = -65536",
-    ):
-        # NORMAL: after a loss of power the newest transactions may be gone, rows and positions together.
-        connection.execute(f"PRAGMA {pragma}").close()
-
-
-def _begin_sqlite(connection: Connection) -> None:
+    engine = create_engine(url, paramstyle="named", connect_args={"timeout": BUSY_SEC}, **pool)
+    cache_kib = WRITER_CACHE_KIB if for_writing else READER_CACHE_KIB
     # A writer takes its place at once: upgraded later, it could find that its picture is out of date.
-    writes = connection.get_execution_options().get("horarium_writes")
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+    begin = "BEGIN IMMEDIATE" if for_writing else "BEGIN"
+
+    def prepare(connection: sqlite3.Connection, _record: object) -> None:
+        # The driver would begin transactions by itself, and late: we say when.
+        connection.isolation_level = None
+        # NORMAL: after a loss of power the newest transactions may be gone, rows and positions together.
+        for pragma in ("journal_mode = WAL", "synchronous = NORMAL", f"cache_size = -{cache_kib}"):
+            connection.execute(f"PRAGMA {pragma}").close()
+
+    event.listen(engine, "connect", prepare)
+    event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(begin))
+    return engine

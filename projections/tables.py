@@ -38,6 +38,7 @@ OPEN = text("status IN ('SCHEDULED', 'PENDING', 'RUNNING')")
 DEAD_LETTER = text("status = 'FAILED' AND forgotten_ms = 0")
 # A dead letter stays as long as the engine can replay it, whatever the retention.
 PURGEABLE = text("finished_ms > 0 AND (status <> 'FAILED' OR forgotten_ms > 0)")
+WILL_RUN = text("status = 'ACTIVE' AND next_execution_id <> ''")
 FINISHED_JOB = text("finished_ms > 0")
 OF_JOB = text("scope = 'job'")
 HOURLY = text(f"span_ms = {HOUR_MS}")
@@ -124,7 +125,14 @@ jobs = Table(
     sqlite_with_rowid=False,
 )
 Index("jobs_by_creation", jobs.c.tenant, jobs.c.created_ms, jobs.c.job_id)
-Index("jobs_by_next", jobs.c.tenant, jobs.c.next_ms, jobs.c.next_execution_id)
+Index(
+    "jobs_by_next",
+    jobs.c.tenant,
+    jobs.c.next_ms,
+    jobs.c.next_execution_id,
+    sqlite_where=WILL_RUN,
+    postgresql_where=WILL_RUN,
+)
 Index(
     "jobs_finished",
     jobs.c.finished_ms,

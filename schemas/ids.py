@@ -16,6 +16,7 @@ from schemas.entities import Cursor, Entity, Execution, Job, KeptContent, Lease,
 TENANT = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 JOB_ID = re.compile(r"[A-Za-z0-9._~-]{1,64}")
 POOL = re.compile(r"[A-Za-z0-9._-]{1,100}")
+EXECUTION_ID = re.compile(JOB_ID.pattern + r"(\.[a-z0-9-]{1,32}){3}")
 DERIVED_PREFIX = "job_"
 SCHEDULED_KIND = "s"
 MANUAL_KIND = "m"
@@ -68,8 +69,12 @@ def version_id(job_id: str, version: int) -> str:
 
 def job_id_of(execution_id: str) -> str | None:
     """The job id that an execution id begins with; None if it is not one."""
-    parts = execution_id.rsplit(".", 3)
-    return parts[0] if len(parts) == 4 and JOB_ID.fullmatch(parts[0]) and all(parts) else None
+    return execution_id.rsplit(".", 3)[0] if EXECUTION_ID.fullmatch(execution_id) else None
+
+
+def is_of(execution_id: str, job_id: str, incarnation: int) -> bool:
+    """Whether the execution belongs to this incarnation of the job."""
+    return execution_id.startswith(f"{job_id}.{base36(incarnation)}.")
 
 
 def job_key(tenant: str, job_id: str) -> str:

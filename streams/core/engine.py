@@ -160,8 +160,10 @@ class Engine:
         self.state.leases.written()
 
     def abort(self) -> None:
-        """Drops the transaction. Its requests stay parked, so their pools are matched again."""
-        self._unmatched = self._open().pools
+        """Drops what is open, if anything. Its requests stay parked, so their pools are matched again."""
+        if self._tx is None:
+            return
+        self._unmatched = self._tx.pools
         self._tx = None
         self._parking.undo()
         self.state.kv.clear()

@@ -54,13 +54,17 @@ def blocked(job_key: str, scheduled_ms: int, execution_id: str) -> bytes:
     return blocked_prefix(job_key) + _TIME.pack(scheduled_ms) + execution_id.encode()
 
 
-def open_prefix(job_key: str) -> bytes:
-    return b"o" + job_key.encode() + b"\x00"
+BUSY, IN_LINE, OUTSIDE = b"\x00", b"\x01", b"\x02"
+"""Where an open execution stands in its job: in front, in the limited line for overlap, or outside of it."""
 
 
-def open_execution(job_key: str, execution_id: str) -> bytes:
-    """Executions of a job that are not final."""
-    return open_prefix(job_key) + execution_id.encode()
+def open_prefix(job_key: str, standing: bytes = b"") -> bytes:
+    return b"o" + job_key.encode() + b"\x00" + standing
+
+
+def open_execution(job_key: str, standing: bytes, execution_id: str) -> bytes:
+    """Executions of a job that are not final; the busy ones first, so that one look finds them."""
+    return open_prefix(job_key, standing) + execution_id.encode()
 
 
 def claim_prefix(tenant: str, worker_id: str, claim_id: str) -> bytes:

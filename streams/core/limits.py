@@ -40,6 +40,7 @@ SCHEDULE_DELAY_SEC = (0, YEARS_AHEAD_MAX * 31_536_000)
 PARK_SEC = (0, 60)
 CREDIT = (0, 1_000)
 EPOCH = (0, 2**63 - 1)
+COUNTER = (0, 2**53)  # of requests and grants: counted on from there
 
 HORIZON_MS = YEARS_AHEAD_MAX * 365 * 86_400_000
 PAST_MS_MAX = 86_400_000  # a one-off further back is a mistake, unless allowPast says otherwise
@@ -58,6 +59,7 @@ FORGET_AFTER_MS = 86_400_000  # finished executions and jobs; the floor of idemp
 DEAD_LETTER_FORGET_AFTER_MS = 30 * 86_400_000
 WHEEL_AHEAD_MS = 60_000  # timers nearer than this sit in memory
 WHEEL_TENANT_MAX = 2_000  # per tenant and minute; the rest stays in the store until these were handled
+AFTER_ERROR_MS = 60_000  # what raised when its time came is looked at again, not in a tight loop
 INTEREST_MS = 15_000  # askers renew every 5 s: two may be lost
 GRANT_REPLY_BYTES_MAX = 700 * 1024  # a reply record stays below the broker's 1 MiB with all its framing
 GRANTS_REMEMBERED_MAX = 4_096  # newest grants of a session that it may not have seen yet

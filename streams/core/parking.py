@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from schemas.commands import RequestWork, Slot
 from streams.core.limits import GRANTS_REMEMBERED_MAX, INTEREST_MS
 
+SWEEP_MS = 1_000
+
 
 @dataclass(slots=True)
 class Credit:
@@ -49,15 +51,17 @@ class Parking:
         self._pools: dict[str, deque[Asker]] = {}
         self._steps: dict[str, int] = {}
         self._spent: list[tuple[Asker, Credit]] = []
+        self._told: list[Asker] = []
+        self._swept_ms = 0
 
     def request(
         self, pool_key: str, command: RequestWork, now_ms: int, sent_ms: int, held: set[str]
-    ) -> Asker | None:
-        """Takes the newest request of a session; None if it is older than one known. `held`: claims that
-        still hold executions and are given those instead of new ones."""
+    ) -> tuple[Asker, bool]:
+        """Takes a session's request, and says whether it is the newest: an older one changes nothing. `held`:
+        claims that still hold executions and are given those instead of new ones."""
         asker = self._asker(pool_key, command)
         if command.seq <= asker.seq:
-            return None
+            return asker, False
         asker.seq = command.seq
         asker.reply_partition = command.reply_partition
         asker.number = max(asker.number, command.grants_seen)
@@ -67,7 +71,9 @@ class Parking:
         while asker.unseen and asker.unseen[0][0] <= command.grants_seen:
             asker.unseen.popleft()
         asker.credits = _credits(command.slots, asker, held)
-        return asker
+        if asker.credits:  # the turns of workers go on over renewed requests, also if grants are few
+            asker.credits.rotate(-(asker.number % len(asker.credits)))
+        return asker, True
 
     def _asker(self, pool_key: str, command: RequestWork) -> Asker:
         askers = self._pools.setdefault(pool_key, deque())
@@ -105,18 +111,21 @@ class Parking:
         return credit
 
     def settled(self) -> None:
-        """The grants of the transaction are committed."""
+        """The grants and hints of the transaction are committed."""
         self._spent.clear()
+        self._told.clear()
 
     def undo(self) -> None:
-        """The transaction was aborted: its grants never were."""
+        """The transaction was aborted: its grants and hints never were."""
         for asker, credit in reversed(self._spent):
             asker.number -= 1
             asker.unseen.pop()
             if not credit.places:
                 asker.credits.append(credit)
             credit.places += 1
-        self._spent.clear()
+        for asker in self._told:
+            asker.hinted = False
+        self.settled()
 
     def step(self, pool_key: str) -> int:
         """Counts the grants of a pool: where it is in the turn of priorities."""
@@ -129,8 +138,16 @@ class Parking:
         askers = self._pools.get(pool_key, ())
         return [a for a in askers if not a.hinted and a.interest_until_ms > now_ms]
 
+    def hint(self, asker: Asker) -> None:
+        """The session is told that there is work."""
+        asker.hinted = True
+        self._told.append(asker)
+
     def drop_stale(self, now_ms: int) -> None:
-        """Forgets sessions that are gone."""
+        """Forgets sessions that are gone; now and then, since it looks at all of them."""
+        if now_ms - self._swept_ms < SWEEP_MS:
+            return
+        self._swept_ms = now_ms
         for pool_key, askers in list(self._pools.items()):
             living = deque(a for a in askers if max(a.interest_until_ms, a.park_until_ms) > now_ms)
             if living:

@@ -8,6 +8,7 @@ each key is enough, in log order or after compaction. The bytes of the event are
 from __future__ import annotations
 
 from enum import Enum
+from itertools import islice
 from typing import Final, Protocol
 
 from msgspec.structs import replace
@@ -38,6 +39,8 @@ from streams.store.overlay import Overlay
 CACHED_MAX = 100_000
 """Decoded entities (and known absences) kept in memory. This partition's engine is the store's only writer,
 so the cache is right until the overlay is rolled back; a herd touches each entity several times."""
+CACHED_BYTES_MAX = 4_096
+"""Encoded; larger ones are read again: a count alone would let payloads fill the memory."""
 
 
 class _Unread(Enum):
@@ -74,7 +77,7 @@ class State:
         if found is not _UNREAD:
             return found
         value = self.kv.get(keys.entity(key))
-        return self._remember(key, None if value is None else self.decode(value))
+        return self._remember(key, None if value is None else self.decode(value), len(value or b""))
 
     def decode(self, value: bytes) -> Entity:
         """The entity in an event's bytes. Raises what the codec raises."""
@@ -83,10 +86,16 @@ class State:
             raise InvariantError(f"a {type(event).__name__} is no event")
         return entity_of(event)
 
-    def _remember(self, key: str, entity: Entity | None) -> Entity | None:
-        if len(self._cache) >= CACHED_MAX:
-            del self._cache[next(iter(self._cache))]
-        self._cache[key] = entity
+    def _remember(self, key: str, entity: Entity | None, size: int) -> Entity | None:
+        cache = self._cache
+        if size > CACHED_BYTES_MAX:
+            cache.pop(key, None)
+            return entity
+        if len(cache) >= CACHED_MAX:
+            # Many at once: a dict whose first key goes again and again has to search for it.
+            for old in list(islice(cache, CACHED_MAX // 2)):
+                del cache[old]
+        cache[key] = entity
         return entity
 
     def forget_decoded(self) -> None:
@@ -131,12 +140,11 @@ class State:
         found = self._get(ids.cursor_key(job.tenant, job.job_id))
         if isinstance(found, Cursor) and found.incarnation == job.incarnation:
             return found
-        fired = job.schedule.kind is ScheduleKind.ONCE and self.execution(job.tenant, first_execution_id(job))
         first = beginning(job)
-        if not fired:
-            return first
-        last = {"last_ms": first.next_ms, "last_local": first.next_local}
-        return replace(first, next_ms=0, next_local="", next_due_ms=0, **last)
+        if job.schedule.kind is ScheduleKind.ONCE and self.execution(job.tenant, first_execution_id(job)):
+            last = {"last_ms": first.next_ms, "last_local": first.next_local}
+            return replace(first, next_ms=0, next_local="", next_due_ms=0, **last)
+        return first
 
     def has_cursor(self, job: Job) -> bool:
         """Whether the job has moved from its beginning by a cursor of its own."""
@@ -161,14 +169,20 @@ class State:
         for key, _ in self.kv.scan(prefix, keys.after(prefix)):
             if len(found) == limit:
                 break
-            execution = self.execution(tenant, key[len(prefix) :].decode())
+            execution = self.execution(tenant, key[len(prefix) + 1 :].decode())
             if execution is not None:
                 found.append(execution)
         return found
 
-    def has_open(self, tenant: str, job_id: str) -> bool:
-        prefix = keys.open_prefix(f"{tenant}/{job_id}")
+    def has_open(self, tenant: str, job_id: str, standing: bytes = b"") -> bool:
+        """Whether the job has an unfinished execution (that stands there in its job, see `keys`)."""
+        prefix = keys.open_prefix(f"{tenant}/{job_id}", standing)
         return next(iter(self.kv.scan(prefix, keys.after(prefix))), None) is not None
+
+    def in_line(self, tenant: str, job_id: str, limit: int) -> int:
+        """How many executions wait for overlap within the queue limit, counted to `limit`."""
+        prefix = keys.open_prefix(f"{tenant}/{job_id}", keys.IN_LINE)
+        return sum(1 for _ in islice(self.kv.scan(prefix, keys.after(prefix)), limit))
 
     def blocked(self, tenant: str, job_id: str, limit: int) -> list[str]:
         """Ids of executions that wait for an earlier one of the job, by scheduled time."""
@@ -230,7 +244,7 @@ class State:
         old = self._get(key)
         if old is None:
             return
-        self._remember(key, None)
+        self._remember(key, None, 0)
         self.kv.put(keys.entity(key), None)
         if isinstance(old, Execution):
             self._index(old, None)
@@ -238,7 +252,7 @@ class State:
     def _replace(self, key: str, value: bytes, entity: Entity) -> None:
         old = self._get(key)
         self.kv.put(keys.entity(key), value)
-        self._remember(key, entity)
+        self._remember(key, entity, len(value))
         if isinstance(entity, Execution):
             self._index(old if isinstance(old, Execution) else None, entity)
             if entity.fencing_token > self.last_token():
@@ -268,12 +282,19 @@ class State:
         invariant(count >= 0, f"the counter {key!r} is negative")
         self.kv.put(key, count.to_bytes(8, "big") if count else None)
 
+    def _stream_of(self, execution: Execution) -> TimeBuckets:
+        return self.leases if execution.status is ExecutionStatus.RUNNING else self.timers
+
     def _file_timer(self, key: str, entity: Entity, old: Entity | None) -> None:
         match entity:
             case Execution():
+                stream = self._stream_of(entity)
                 due = due_of_execution(entity)
-                if due is not None and (not isinstance(old, Execution) or due_of_execution(old) != due):
-                    stream = self.leases if entity.status is ExecutionStatus.RUNNING else self.timers
+                if due is not None and not (
+                    isinstance(old, Execution)
+                    and due_of_execution(old) == due
+                    and self._stream_of(old) is stream
+                ):
                     stream.add(due, entity.tenant, key)
             case Lease():
                 execution_key = ids.execution_key(entity.tenant, entity.execution_id)
@@ -283,9 +304,12 @@ class State:
                 if not isinstance(old, Job) or old.incarnation != entity.incarnation:
                     self.timers.add(beginning(entity).next_due_ms, entity.tenant, key)
             case Cursor():
+                job_key = ids.job_key(entity.tenant, entity.job_id)
                 due = due_of_cursor(entity)
                 if due is not None and (not isinstance(old, Cursor) or due_of_cursor(old) != due):
-                    self.timers.add(due, entity.tenant, ids.job_key(entity.tenant, entity.job_id))
+                    self.timers.add(due, entity.tenant, job_key)
+                if entity.status is JobStatus.CANCELLED:  # what is too much for the cancel itself
+                    self.timers.add(entity.finished_ms, entity.tenant, job_key)
 
 
 def beginning(job: Job) -> Cursor:
@@ -337,7 +361,7 @@ def _index_keys(execution: Execution) -> tuple[bytes, ...]:
     if execution.status in FINAL:
         return ()
     job_key = f"{execution.tenant}/{execution.job_id}"
-    is_open = keys.open_execution(job_key, execution.execution_id)
+    is_open = keys.open_execution(job_key, _standing(execution), execution.execution_id)
     if execution.status is ExecutionStatus.RUNNING:
         if not execution.claim_id:
             return (is_open,)
@@ -362,6 +386,13 @@ def _counters(execution: Execution) -> tuple[bytes, ...]:
     if execution.waiting_for is WaitingFor.WORKER:
         return (active, keys.backlog(f"{execution.tenant}/{execution.pool}"))
     return (active,)
+
+
+def _standing(execution: Execution) -> bytes:
+    if execution.waiting_for is not WaitingFor.OVERLAP:
+        return keys.BUSY
+    outside = execution.replays or execution.backfill
+    return keys.OUTSIDE if outside else keys.IN_LINE
 
 
 def _number(stored: bytes | None) -> int:

@@ -84,7 +84,16 @@ class TimeBuckets:
             heappush(bucket.heap, (filed, key))
             if bucket.heap[0] == (filed, key):
                 heappush(self._tops, (filed, minute, tenant))
+            if len(bucket.heap) == 2 * WHEEL_TENANT_MAX:
+                self._cut(tenant, bucket)
         self._added.clear()
+
+    def _cut(self, tenant: str, bucket: _Bucket) -> None:
+        """Leaves the later half to the store."""
+        bucket.heap.sort()
+        filed, key = bucket.heap[WHEEL_TENANT_MAX]
+        bucket.more = keys.timer(self._stream, filed, tenant, key)
+        del bucket.heap[WHEEL_TENANT_MAX:]
 
     def next_ms(self) -> int | None:
         """The earliest entry in memory."""

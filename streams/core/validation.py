@@ -96,8 +96,9 @@ def _payload_of(command: JobCommand | WorkCommand) -> bytes | None:
 def _envelope(command: JobCommand | WorkCommand) -> Problems:
     if not TENANT.fullmatch(command.tenant):
         yield _problem("tenant", "is [a-z0-9][a-z0-9-]*, at most 40 characters")
-    if not command.command_id or len(command.command_id) > limits.KEY_CHARS_MAX:
-        yield _problem("commandId", f"is needed, at most {limits.KEY_CHARS_MAX} characters")
+    yield from _text("commandId", command.command_id, limits.KEY_CHARS_MAX)
+    yield from _text("actor", command.actor, limits.KEY_CHARS_MAX, needed=False)
+    yield from _text("session", command.session, limits.KEY_CHARS_MAX, needed=False)
     key = command.request_key
     if len(key) > limits.KEY_CHARS_MAX or not _VISIBLE_ASCII.fullmatch(key):
         yield _problem("Idempotency-Key", "is 1 to 255 visible ASCII characters")
@@ -238,6 +239,8 @@ def _request(command: RequestWork) -> Problems:
         yield _problem("pool", "is [A-Za-z0-9._-]{1,100}")
     if command.reply_partition < 0 or not command.session:
         yield _problem("session", "and replyPartition are needed: a grant must reach its asker")
+    yield from _range("seq", command.seq, limits.COUNTER)
+    yield from _range("grantsSeen", command.grants_seen, limits.COUNTER)
     yield from _range("parkSec", command.park_sec, limits.PARK_SEC)
     if len(command.slots) > limits.SLOTS_PER_REQUEST_MAX:
         yield _problem("slots", f"are at most {limits.SLOTS_PER_REQUEST_MAX}")
@@ -280,7 +283,7 @@ def _size(field: str, data: bytes, longest: int) -> Problems:
 def _range(field: str, value: float, bounds: tuple[float, float]) -> Problems:
     if not bounds[0] <= value <= bounds[1]:
         yield _problem(
-            field, f"is {bounds[0]:g} to {bounds[1]:g}" if bounds != limits.EPOCH else "is 0 to 2^63-1"
+            field, "is 0 to 2^63-1" if bounds == limits.EPOCH else f"is {bounds[0]} to {bounds[1]}"
         )
 
 

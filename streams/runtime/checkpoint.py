@@ -17,12 +17,14 @@ from enum import IntEnum
 
 import msgspec
 
+from schemas.events import ExecutionFired
 from schemas.ids import key_of
 from schemas.replies import CommandDone, WorkDone
 from schemas.topics import HEADER_POSITION, HEADER_WRITER, Topics, pack_positions
 from streams.core.effects import Alert, Answer, Bury, Effect
 from streams.core.transaction import Logged
-from streams.runtime.partition import Ambient, Codec, Mark, Partition, Positions, fingerprint, write_marked
+from streams.runtime.mark import Mark, Positions, fingerprint, write_marked
+from streams.runtime.partition import Ambient, Codec, Partition
 from streams.runtime.telemetry import Telemetry
 from streams.transport.log import (
     Log,
@@ -34,6 +36,8 @@ from streams.transport.log import (
     TopicPartition,
     TransactionalWriter,
 )
+
+FIRED = ExecutionFired.__name__
 
 
 class Step(IntEnum):
@@ -91,6 +95,7 @@ class Checkpoint:
         self._topics = topics
         self._id = transactional_id
         self._codec = codec
+        self._clock = ambient.clock
         self._monotonic_ms = ambient.monotonic_ms
         self._telemetry = telemetry
         self._on_step = on_step
@@ -217,22 +222,32 @@ class Checkpoint:
     def deliver(self, draft: Draft, last_offset: int) -> None:
         """Step 3: replies and alerts, once the commit is known good."""
         self._telemetry.committed(draft.events)
+        self._observe_lateness(draft)
         for effect in draft.effects:
             match effect:
                 case Answer():
-                    self._reply(effect, draft.partition.number, last_offset)
+                    self.answer(effect, draft.partition.number, last_offset)
                 case Alert():
                     self._telemetry.alert(effect, partition=draft.partition.number, offset=last_offset)
                 case _:
                     pass
 
-    def _reply(self, answer: Answer, number: int, last_offset: int) -> None:
+    def _observe_lateness(self, draft: Draft) -> None:
+        """Of the earliest only: the others of the transaction are no later, and decoding costs."""
+        value = next((event.value for event in draft.events if event.type == FIRED), None)
+        event = self._codec.decode(value) if value else None
+        if isinstance(event, ExecutionFired):
+            late_ms = self._clock.now_ms() - event.execution.due_ms
+            self._telemetry.lateness.observe(max(0, late_ms) / 1000)
+
+    def answer(self, answer: Answer, number: int, last_offset: int) -> None:
+        """`last_offset`: the event that a read must have seen to include the change."""
         reply = answer.reply
         if isinstance(reply, CommandDone | WorkDone):
             reply = msgspec.structs.replace(reply, offset=last_offset)
         try:
             record = Outgoing(self._topics.replies, answer.reply_partition, None, self._codec.encode(reply))
-            self._plain.send(record)
+            self._send_plainly(record)
         except (LogError, ValueError) as error:
             # A lost reply is repeated by its asker; a partition must not stop for it.
             self._telemetry.warning(f"reply not sent: {error}", partition=number, offset=last_offset)
@@ -266,9 +281,18 @@ class Checkpoint:
     def publish(self, record: Outgoing) -> None:
         """A record outside of any transaction (status); losing it is no harm."""
         try:
-            self._plain.send(record)
+            self._send_plainly(record)
         except LogError as error:
             self._telemetry.warning(f"not published: {error}", topic=record.topic)
+
+    def _send_plainly(self, record: Outgoing) -> None:
+        try:
+            self._plain.send(record)
+        except LogFatal:
+            # An idempotent writer that lost its place never recovers.
+            self._plain.close()
+            self._plain = self._log.plain_writer()
+            self._plain.send(record)
 
     def close(self, flush_sec: float) -> None:
         self.discard()

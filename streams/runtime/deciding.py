@@ -24,7 +24,8 @@ from streams.core.effects import Answer, Quarantine
 from streams.core.invariants import InvariantError
 from streams.core.transaction import Source
 from streams.runtime.checkpoint import Checkpoint, Draft
-from streams.runtime.partition import Ambient, Codec, Engine, GivenUp, Partition, Positions
+from streams.runtime.mark import Positions
+from streams.runtime.partition import Ambient, Codec, Engine, GivenUp, Partition
 from streams.runtime.telemetry import Telemetry
 from streams.transport.log import Outgoing, Record
 

@@ -45,7 +45,10 @@ def run(settings: ProcessorSettings, stop: Stop, on_step: Callable[[Step], None]
     """Until a signal comes. Raises GivenUp, SettingsError, StateFolderBusyError or LogError."""
     telemetry = Telemetry()
     if settings.metrics_port:
-        start_http_server(settings.metrics_port, settings.metrics_host, telemetry.registry)
+        try:
+            start_http_server(settings.metrics_port, settings.metrics_host, telemetry.registry)
+        except OSError as error:
+            raise GivenUp(f"HORARIUM_METRICS_PORT {settings.metrics_port}: {error}") from error
     times = Ambient(Clock(), ambient.monotonic_ms, ambient.Chance().random)
     with ExitStack() as stack:
         # The folder first: two processes of one name must not meet anywhere else.

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from streams.runtime.partition import Partition
 
+HANDED_OVER = "handed over"
+
 
 class Ownership:
     """`Rebalance` of the group reader; called inside its poll, on the one thread."""
@@ -50,7 +52,7 @@ class Ownership:
     def revoked(self, partitions: Sequence[int]) -> None:
         mine = [self._owned[number] for number in partitions if number in self._owned]
         self._finish([partition for partition in mine if partition.running])
-        self._drop(partitions, "handed over")
+        self._drop(partitions, HANDED_OVER)
 
     def lost(self, partitions: Sequence[int]) -> None:
         self._drop(partitions, "lost")

@@ -1,6 +1,6 @@
 """What one owned partition is: its store and engine, how far it is, its time, and what it has yet to decide.
 
-Owns the values of one partition, the mark in its store, and the instant up to which lease ends may be
+Owns the values of one partition and the instant up to which lease ends may be
 decided (architecture §5.9). May not know readers,
 writers or the group: `processor` drives it, `recovery` brings it to life, `checkpoint` moves it on.
 """
@@ -11,16 +11,14 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, NamedTuple, Protocol
-from zlib import crc32
-
-import msgspec
+from typing import Any, Protocol
 
 from schemas.entities import Record as LogRecord
+from schemas.events import Event
 from streams.ambient import Clock
 from streams.core.effects import Effect
-from streams.core.keys import CHECKPOINT
 from streams.core.transaction import Logged, Source
+from streams.runtime.mark import NO_MARK, NOWHERE, Mark, Positions
 from streams.store.kv import Batch, KeyValue
 from streams.transport.log import Record
 
@@ -96,63 +94,6 @@ class PartitionState(StrEnum):
     STOPPED = "STOPPED"
 
 
-class Positions(NamedTuple):
-    """Next offsets to decide."""
-
-    commands: int
-    work: int
-
-    def furthest(self, other: Positions) -> Positions:
-        return Positions(max(self.commands, other.commands), max(self.work, other.work))
-
-
-NOWHERE = Positions(-1, -1)
-
-
-class Mark(msgspec.Struct, frozen=True, kw_only=True):
-    """What a local store says of itself; written in the batch of the changes it speaks of, never ahead.
-
-    `last_offset`, `last_crc` and `last_event_ms` are of the last applied event (-1: none). `complete_ms`: up
-    to then the store had everything the log had; later tombstones cannot have been missed.
-    """
-
-    topic_id: str
-    complete_ms: int = 0
-    last_offset: int = -1
-    last_crc: int = 0
-    last_event_ms: int = 0
-    positions: Positions = NOWHERE
-
-    @property
-    def next_offset(self) -> int:
-        return self.last_offset + 1
-
-
-NO_MARK = Mark(topic_id="")
-
-
-def read_mark(store: KeyValue) -> Mark | None:
-    """None for an empty store, or one that cannot say what it holds."""
-    data = store.get(CHECKPOINT)
-    if data is None:
-        return None
-    try:
-        return msgspec.json.decode(data, type=Mark)
-    except msgspec.DecodeError:
-        return None
-
-
-def write_marked(store: KeyValue, batch: Batch, mark: Mark) -> None:
-    """Changes and the mark that names them: both or neither."""
-    batch.puts[CHECKPOINT] = msgspec.json.encode(mark)
-    store.write(batch)
-
-
-def fingerprint(key: bytes | None, value: bytes | None) -> int:
-    """CRC of an event, to tell whether the log still holds the one that the store applied."""
-    return crc32(value or b"", crc32(key or b""))
-
-
 class Settlement:
     """Up to when lease ends may be decided: log lag is not death (§5.9).
 
@@ -210,6 +151,8 @@ class Partition:
     """The last pass over the timers was cut at its limit."""
     lease_check_ms: int = 0
     restore_remaining: int = 0
+    unanswered: Sequence[Event] = ()
+    """Young events that another process committed, and may have died before it answered."""
 
     @property
     def running(self) -> bool:

@@ -18,15 +18,10 @@ from schemas.topics import Topics
 from streams.core.effects import Alert
 from streams.runtime.checkpoint import Checkpoint
 from streams.runtime.deciding import BATCH_RECORDS, Decider
-from streams.runtime.ownership import Ownership
-from streams.runtime.partition import (
-    Ambient,
-    Codec,
-    Partition,
-    PartitionState,
-    Settlement,
-    write_marked,
-)
+from streams.runtime.late import LateReplies
+from streams.runtime.mark import write_marked
+from streams.runtime.ownership import HANDED_OVER, Ownership
+from streams.runtime.partition import Ambient, Codec, Partition, PartitionState, Settlement
 from streams.runtime.recovery import Recovery
 from streams.runtime.status import StatusBoard
 from streams.runtime.telemetry import Telemetry
@@ -73,6 +68,7 @@ class Processor:
         recovery: Recovery,
         status: StatusBoard,
         tenants: TenantDirectory,
+        late: LateReplies,
         telemetry: Telemetry,
     ) -> None:
         self._log = log
@@ -83,6 +79,7 @@ class Processor:
         self._recovery = recovery
         self._status = status
         self._tenants = tenants
+        self._late = late
         self._telemetry = telemetry
         decider = Decider(
             topics, partition_count, codec, ambient, checkpoint, telemetry, self._stop_partition
@@ -95,6 +92,8 @@ class Processor:
         self._membership: object = None
         self._work: Reader = log.reader(Isolation.COMMITTED)
         self._work_changed = False
+        self._clock_steps = 0
+        self._clock_alarming = False
         self._polled_ms = 0
         self._tenants_ms = 0
         self._marks_ms = ambient.monotonic_ms()
@@ -105,6 +104,7 @@ class Processor:
     def step(self, max_wait_sec: float | None = None) -> None:
         """One turn. Waits at most `max_wait_sec` (by default until something is due, within bounds)."""
         if not self._trust_clock():
+            self._tenants.follow(IDLE_WAIT_MS / 1000)
             return
         self._poll(self._wait_sec() if max_wait_sec is None else max_wait_sec)
         now_ms = self._ambient.monotonic_ms()
@@ -148,15 +148,24 @@ class Processor:
 
     def _trust_clock(self) -> bool:
         """More than 5 s off the brokers no partition is taken or kept (§5.10)."""
-        if self._ambient.clock.trustworthy():
+        clock = self._ambient.clock
+        if clock.steps != self._clock_steps:
+            self._clock_steps = clock.steps
+            self._telemetry.clock_steps.set(clock.steps)
+            self._alarm(f"the wall clock stepped; {clock.unconfirmed_step_ms()} ms are not taken over")
+        if clock.alarming() and not self._clock_alarming:
+            self._alarm(f"the clock is {clock.offset_from_brokers_ms()} ms off the brokers")
+        self._clock_alarming = clock.alarming()
+        if clock.trustworthy():
             return True
         if self._group is not None:
-            self._telemetry.alert(
-                Alert("clock_step", "", "the clock is too far off the brokers' time: partitions given up")
-            )
+            self._alarm("partitions are given up: the clock cannot be trusted")
             self._group.leave()
             self._group = None
         return False
+
+    def _alarm(self, detail: str) -> None:
+        self._telemetry.alert(Alert("clock_step", "", detail))
 
     # -- reading
 
@@ -246,14 +255,22 @@ class Processor:
     def _go_live(self, partition: Partition) -> None:
         if self._group is None or partition.engine is None:
             return
-        self._turns.resolve(partition)
+        unanswered, partition.unanswered = partition.unanswered, ()
+        late = 0
+        if not self._turns.resolve(partition) and unanswered:
+            late = self._late.send(partition.number, unanswered, partition.mark.last_offset)
         partition.state = PartitionState.RUNNING
         partition.settlement = Settlement()
         partition.opened = False
         partition.wakeup_ms = 0
         self._group.start(partition.number, partition.positions.commands)
         self._work_changed = True
-        self._telemetry.info("partition runs", partition=partition.number, offset=partition.mark.next_offset)
+        self._telemetry.info(
+            "partition runs",
+            partition=partition.number,
+            offset=partition.mark.next_offset,
+            late_replies=late,
+        )
 
     def _renew_marks(self) -> None:
         """An idle store stays usable: it says that up to now nothing was missed."""
@@ -295,7 +312,7 @@ class Processor:
         self._turns.forget(partition)
         self._work_changed = True
         self._closing.append(partition)
-        self._status.forget(partition)
+        self._status.forget(partition, why == HANDED_OVER)
         self._telemetry.info(f"partition {why}", partition=partition.number)
 
     def _restore_again(self, partition: Partition) -> None:

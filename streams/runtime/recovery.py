@@ -10,33 +10,24 @@ Owns the reader of `events`. May not know how partitions run, nor write to the l
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 
 import msgspec
 
 from schemas.events import Event
-from schemas.topics import DAY_MS, HEADER_POSITION, TOMBSTONE_RETENTION_MS, Topics, unpack_positions
-from streams.runtime.partition import (
-    NOWHERE,
-    Ambient,
-    Codec,
-    Engine,
-    Mark,
-    Partition,
-    Positions,
-    fingerprint,
-    read_mark,
-    write_marked,
-)
+from schemas.topics import HEADER_POSITION, Topics, unpack_positions
+from streams.runtime.late import LATE_EVENTS, LATE_MS
+from streams.runtime.mark import NOWHERE, Mark, Positions, fingerprint, read_mark, why_unusable, write_marked
+from streams.runtime.partition import Ambient, Codec, Engine, Partition
 from streams.runtime.predecessor import Predecessors
 from streams.runtime.telemetry import Telemetry
 from streams.store.kv import KeyValue, StoreFolder
 from streams.transport.log import Isolation, Log, LogFatal, LogRetriable, Reader, Record, TopicPartition
 
-USABLE_MS = TOMBSTONE_RETENTION_MS - DAY_MS
-"""An older store may have missed tombstones that are gone from the log."""
 WAIT_MS = 500
 """A predecessor that lives commits within far less; a longer wait means that it died in a transaction."""
 READ_RECORDS = 2_000
@@ -80,7 +71,9 @@ class _Restore:
     waiting_since_ms: int = 0
     """Since when nothing has moved."""
     ended: set[str] = field(default_factory=set)
+    young: deque[Event] = field(default_factory=partial(deque[Event], maxlen=LATE_EVENTS))
     told_ms: int = 0
+    in_time: bool = True
 
 
 class Recovery:
@@ -184,14 +177,15 @@ class Recovery:
     def _open(self, restore: _Restore) -> None:
         partition = restore.partition
         restore.started_ms = self._clock.now_ms()
-        restore.waiting_since_ms = self._monotonic_ms()
+        restore.waiting_since_ms = restore.told_ms = self._monotonic_ms()
         if partition.store is None:
             partition.store = self._folder.open(partition.number)
         tp = self._events(partition)
         topic_id = self._log.topic_id(tp.topic)
         start = self._log.start_offset(tp)
         mark = read_mark(partition.store)
-        why = self._why_unusable(mark, tp, topic_id, start, partition.store)
+        end = self._log.end_offset(tp, Isolation.UNCOMMITTED)
+        why = why_unusable(partition.store, mark, topic_id, start, end, restore.started_ms)
         if why:
             self._wipe(restore, why)
             mark = None
@@ -207,22 +201,6 @@ class Recovery:
         # A new engine: what a former one knew beside its state (parked requests) may be out of date.
         partition.engine = self._make_engine(partition.number, partition.store)
         restore.stage = _Stage.STABLE
-
-    def _why_unusable(
-        self, mark: Mark | None, tp: TopicPartition, topic_id: str, start: int, store: KeyValue
-    ) -> str:
-        """ "" if the store can be completed from the log."""
-        if mark is None:
-            return "it does not say what it holds" if next(iter(store.scan(b"e", b"f")), None) else ""
-        if mark.topic_id != topic_id:
-            return f"it belongs to another topic {mark.topic_id}"
-        end = self._log.end_offset(tp, Isolation.UNCOMMITTED)
-        if not start <= mark.next_offset <= end:
-            return f"it goes to {mark.next_offset}, the log from {start} to {end}"
-        age_ms = self._clock.now_ms() - mark.complete_ms
-        if age_ms > USABLE_MS:
-            return f"it is {age_ms // DAY_MS} days old and may have missed tombstones"
-        return ""
 
     def _wipe(self, restore: _Restore, why: str) -> None:
         partition = restore.partition
@@ -250,7 +228,6 @@ class Recovery:
             return
         restore.committed = Positions(found.get(commands, -1), found.get(work, -1))
         restore.target = self._log.end_offset(self._events(restore.partition), Isolation.UNCOMMITTED)
-        restore.told_ms = self._monotonic_ms()
         restore.stage = _Stage.REPLAY
         self._assign()
 
@@ -315,6 +292,10 @@ class Recovery:
     def _apply(self, restore: _Restore, engine: Engine, record: Record) -> None:
         key = (record.key or b"").decode()
         engine.apply(key, record.value)
+        if record.value is not None and record.timestamp_ms >= restore.started_ms - LATE_MS:
+            event = self._codec.decode(record.value)
+            if isinstance(event, Event) and event.at_ms >= restore.started_ms - LATE_MS:
+                restore.young.append(event)
         carried = record.headers.get(HEADER_POSITION)
         if carried is not None:
             restore.carried = restore.carried.furthest(Positions(*unpack_positions(carried)))
@@ -336,7 +317,8 @@ class Recovery:
 
     def _in_time(self, restore: _Restore) -> bool:
         """A partition's time never goes back: our clock starts at its last event at least (§5.10)."""
-        return self._clock.floor(restore.partition.mark.last_event_ms)
+        restore.in_time = self._clock.floor(restore.partition.mark.last_event_ms)
+        return restore.in_time
 
     def _caught_up(self, restore: _Restore) -> bool:
         if restore.stage is not _Stage.REPLAY or self._reader is None:
@@ -359,6 +341,7 @@ class Recovery:
         positions = restore.committed.furthest(restore.carried)
         partition.positions = partition.committed = self.within_log(partition.number, positions)
         partition.behind_since_ms = None
+        partition.unanswered = tuple(restore.young)
         partition.mark = msgspec.structs.replace(mark, complete_ms=restore.started_ms)
         partition.restore_remaining = 0
         self._telemetry.restore_remaining.labels(str(partition.number)).set(0)
@@ -391,10 +374,14 @@ class Recovery:
         partition = restore.partition
         self._telemetry.restore_remaining.labels(str(partition.number)).set(partition.restore_remaining)
         now_ms = self._monotonic_ms()
-        if restore.stage is _Stage.REPLAY and now_ms - restore.told_ms >= PROGRESS_MS:
-            restore.told_ms = now_ms
-            self._telemetry.info(
-                f"restoring: {partition.restore_remaining} offsets to go",
-                partition=partition.number,
-                offset=partition.mark.next_offset,
-            )
+        if now_ms - restore.told_ms < PROGRESS_MS:
+            return
+        restore.told_ms = now_ms
+        waiting = "" if restore.stage is _Stage.REPLAY else ", waiting for a predecessor's open transaction"
+        if not restore.in_time:
+            waiting = ", its last event is too far ahead of this process's clock"
+        self._telemetry.info(
+            f"restoring: {partition.restore_remaining} offsets to go{waiting}",
+            partition=partition.number,
+            offset=partition.mark.next_offset,
+        )

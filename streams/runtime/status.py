@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from schemas.replies import PartitionStatus
 from schemas.topics import Topics
 from streams.core.zones import TZ_VERSION
+from streams.runtime.ownership import HANDED_OVER
 from streams.runtime.partition import Ambient, Codec, Partition, PartitionState
 from streams.runtime.predecessor import STATUS_EVERY_MS
 from streams.runtime.telemetry import Telemetry
@@ -54,9 +55,12 @@ class StatusBoard:
         if oldest is not None:
             self._tell(oldest, now_ms)
 
-    def forget(self, partition: Partition) -> None:
-        """It is another's: what we last said of it is left to its new owner to replace."""
+    def forget(self, partition: Partition, handed_over: bool) -> None:
+        """It is not ours any more. Handed over: nobody runs it until its new owner speaks. Lost: its new owner
+        may have spoken already."""
         number = str(partition.number)
+        if handed_over:
+            self._say(partition, owner="", state=PartitionState.RESTORING, reason=HANDED_OVER)
         self._told.pop(partition.number, None)
         self._telemetry.owner.labels(number).set(0)
         self._telemetry.restore_remaining.labels(number).set(0)
@@ -64,13 +68,20 @@ class StatusBoard:
     def _tell(self, partition: Partition, now_ms: int) -> None:
         self._told[partition.number] = (partition.state, now_ms)
         self._telemetry.owner.labels(str(partition.number)).set(int(partition.running))
+        lag = self._lag(partition) if partition.running else 0
+        self._say(partition, self._instance, partition.state, partition.reason, lag)
+        self._telemetry.clock_offset.set(self._ambient.clock.offset_from_brokers_ms() / 1000)
+
+    def _say(
+        self, partition: Partition, owner: str, state: PartitionState, reason: str, lag: int = 0
+    ) -> None:
         status = PartitionStatus(
             partition=partition.number,
-            owner=self._instance,
-            state=partition.state.value,
-            reason=partition.reason[:1_000],
+            owner=owner,
+            state=state.value,
+            reason=reason[:1_000],
             position=partition.mark.next_offset,
-            lag=self._lag(partition) if partition.running else 0,
+            lag=lag,
             restore_remaining=partition.restore_remaining,
             tz_version=TZ_VERSION,
             at_ms=self._ambient.clock.now_ms(),

@@ -80,7 +80,7 @@ class Telemetry:
 
         self.lateness = histogram(
             "firing_lateness_seconds",
-            "Due instant to decision, of the earliest occurrence a transaction fires",
+            "Due instant to commit, of the earliest occurrence a transaction fires",
             LATENESS_BUCKETS,
         )
         self.commands = counter("commands", "Commands decided", "type", "outcome")
@@ -100,6 +100,7 @@ class Telemetry:
         self.alerts = counter("alerts", "Things a person should see", "kind")
         self.stopped = gauge("partitions_stopped", "Partitions that stand still because of an error")
         self.clock_offset = gauge("clock_offset_seconds", "This process's clock minus the brokers'")
+        self.clock_steps = gauge("clock_steps", "Steps of the wall clock seen since the start")
 
     def decided(self, command_type: str, outcome: str) -> None:
         self.commands.labels(command_type, outcome).inc()

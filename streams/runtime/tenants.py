@@ -65,9 +65,9 @@ class TenantDirectory:
             self._take(self._reader.poll(READ_RECORDS, READ_SEC))
         raise GivenUp(f"the end of {self._topics.tenants} cannot be reached")
 
-    def follow(self) -> None:
+    def follow(self, wait_sec: float = 0) -> None:
         """Takes what came since."""
-        self._take(self._reader.poll(READ_RECORDS, 0))
+        self._take(self._reader.poll(READ_RECORDS, wait_sec))
 
     def configure(self, shards: Mapping[str, int], now_ms: int) -> None:
         """First start of a development server: makes the tenants that are not there. A tenant's shards are
@@ -85,6 +85,11 @@ class TenantDirectory:
         if missing:
             self._write(missing, now_ms)
             self.load()
+
+    def default_jitter_sec(self, tenant: str) -> int:
+        """0 for a tenant that has none, or is not known."""
+        known = self._tenants.get(tenant)
+        return known.default_jitter_sec if known is not None else 0
 
     def _write(self, tenants: list[Tenant], now_ms: int) -> None:
         writer = self._log.plain_writer()

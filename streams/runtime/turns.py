@@ -16,7 +16,8 @@ from functools import partial
 from schemas.topics import Topics
 from streams.runtime.checkpoint import Checkpoint, Draft
 from streams.runtime.deciding import BATCH_RECORDS, Decider, Turn
-from streams.runtime.partition import Ambient, GivenUp, Partition, fingerprint
+from streams.runtime.mark import fingerprint
+from streams.runtime.partition import Ambient, GivenUp, Partition
 from streams.runtime.telemetry import Telemetry
 from streams.transport.log import (
     Isolation,
@@ -196,12 +197,13 @@ class Turns:
             self._restore_again(partition)
         self.count_fatal(error)
 
-    def resolve(self, partition: Partition) -> None:
+    def resolve(self, partition: Partition) -> bool:
         """The replayed log says whether the transaction of unknown outcome was committed: if so, its askers
-        still wait."""
+        still wait. False if there was none."""
         draft = self._doubtful.pop(partition.number, None)
         if draft is not None and is_in_log(draft, partition):
             self._checkpoint.deliver(draft, partition.mark.last_offset)
+        return draft is not None
 
     def forget(self, partition: Partition) -> None:
         """It runs here no more: its replies are lost, and askers repeat."""

@@ -12,6 +12,7 @@ from schemas import codec
 from streams.config import ProcessorSettings
 from streams.core.engine import Engine
 from streams.runtime.checkpoint import Checkpoint, Step
+from streams.runtime.late import LateReplies
 from streams.runtime.partition import Ambient
 from streams.runtime.predecessor import Predecessors
 from streams.runtime.processor import Processor
@@ -70,5 +71,6 @@ def build(
         recovery,
         status,
         tenants,
+        LateReplies(log, topics, codec, checkpoint.answer),
         telemetry,
     )

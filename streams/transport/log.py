@@ -107,7 +107,8 @@ class Reader(Protocol):
 
 class Rebalance(Protocol):
     """What a group member is told, inside `GroupReader.poll` or `leave`, on its thread. Partitions that stay
-    are not mentioned: hand-over is cooperative. `membership()` is fresh inside these calls."""
+    are not mentioned: hand-over is cooperative. `membership()` is fresh inside these calls. What they raise
+    comes out of `poll` or `leave`, when the rebalance is done all the same."""
 
     def assigned(self, partitions: Sequence[int]) -> None:
         """New partitions of `commands`, not yet read from; the owner calls `GroupReader.start` when ready."""

@@ -8,7 +8,6 @@ and what would come later (markers, delayed sends, expiry) comes when the test a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 from schemas.topics import TopicSpec
 from streams.transport.log import (
@@ -25,18 +24,10 @@ from streams.transport.log import (
     Record,
     TopicPartition,
 )
-from streams.transport.memory_cluster import Cluster, Group, Transaction
+from streams.transport.memory_cluster import Cluster, Group, Membership, Transaction
 from streams.transport.memory_faults import CommitFault, Faults, PlainFault
 
 TRANSACTION_TIMEOUT_MS = 10_000  # as the real writer's
-
-
-class Membership(NamedTuple):
-    """Group metadata of one member."""
-
-    group: str
-    member: str
-    generation: int
 
 
 class MemoryReader:
@@ -112,22 +103,22 @@ class MemoryGroupReader:
     def leave(self) -> None:
         if self._left:
             return
-        if self.member in self._group.members:
+        self._left = True
+        if self.member not in self._group.members:
+            self._tell_lost()
+            return
+        try:
             self._refresh()
             self._give_up(self._owned)
+        finally:
             self._group.remove(self.member)
             self._group.rebalance(self._numbers())
-        self._left = True
-        self._reader.close()
 
     def _serve(self) -> None:
         if self._left:
             raise LogFatal(f"{self.member} left group {self._group.name}")
         if self.member not in self._group.members:
-            lost, self._owned = sorted(self._owned), set()
-            self._restrict_to(self._owned)
-            if lost:
-                self._rebalance.lost(lost)
+            self._tell_lost()
             self._group.members.append(self.member)
             self._group.rebalance(self._numbers())
         while self._membership.generation != self._group.generation:
@@ -144,13 +135,21 @@ class MemoryGroupReader:
             self._owned |= set(gained)
             self._rebalance.assigned(gained)
 
+    def _tell_lost(self) -> None:
+        lost, self._owned = sorted(self._owned), set()
+        self._restrict_to(self._owned)
+        if lost:
+            self._rebalance.lost(lost)
+
     def _give_up(self, numbers: set[int]) -> None:
         if not numbers:
             return
-        self._rebalance.revoked(sorted(numbers))
-        self._owned = self._owned - numbers
-        self._restrict_to(self._owned)
-        self._group.release(self.member, numbers)
+        try:
+            self._rebalance.revoked(sorted(numbers))
+        finally:
+            self._owned = self._owned - numbers
+            self._restrict_to(self._owned)
+            self._group.release(self.member, numbers)
 
     def _restrict_to(self, numbers: set[int]) -> None:
         """Goes on with these partitions from where they are."""
@@ -200,7 +199,7 @@ class MemoryTransactionalWriter:
         if not isinstance(membership, Membership):
             raise TypeError(f"{membership!r} is not a membership of this log")
         group = self._cluster.group(membership.group)
-        if not group.valid(membership.member, membership.generation):
+        if not group.valid(membership):
             self._failure = LogAborted(
                 f"group {group.name} is at generation {group.generation}: {membership}"
             )

@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable
 from enum import Enum
+from typing import NamedTuple
 
 from schemas.topics import TopicSpec
 from streams.transport.log import Isolation, LogFatal, LogRefused, Outgoing, Record, TopicPartition
@@ -145,6 +146,14 @@ def _offset(record: Record) -> int:
     return record.offset
 
 
+class Membership(NamedTuple):
+    """Group metadata of one member."""
+
+    group: str
+    member: str
+    generation: int
+
+
 class Group:
     """A consumer group on one topic: who is in it, which generation lives, what it committed.
 
@@ -196,8 +205,8 @@ class Group:
             self.members.remove(member)
             self.release(member, [number for number, owner in self.owners.items() if owner == member])
 
-    def valid(self, member: str, generation: int) -> bool:
-        return member in self.members and generation == self.generation
+    def valid(self, membership: Membership) -> bool:
+        return membership.member in self.members and membership.generation == self.generation
 
 
 class Cluster:

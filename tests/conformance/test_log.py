@@ -30,9 +30,6 @@ def setup(request: pytest.FixtureRequest, namespace: str) -> Iterator[Setup]:
     yield from setups(request, namespace)
 
 
-# Topics
-
-
 def test_topics_are_made_once_and_counted(setup: Setup) -> None:
     setup.log.create_topics(setup.specs)
 
@@ -62,9 +59,6 @@ def test_what_does_not_exist_is_refused(setup: Setup) -> None:
             reader.assign({missing: 0})
     with pytest.raises(LogRefused):
         setup.log.topic_id(f"{setup.topics.prefix}nothing")
-
-
-# Records and readers
 
 
 def test_records_come_back_as_they_went_in_order_and_partition(setup: Setup) -> None:
@@ -143,9 +137,6 @@ def test_a_position_outside_of_the_log_is_fatal(setup: Setup) -> None:
     reader = setup.reader(work0=7)
     with pytest.raises(LogFatal, match=setup.topics.work):
         read(reader, 1)
-
-
-# Transactions
 
 
 def test_open_is_invisible_committed_is_not_and_the_uncommitted_reader_sees_all(setup: Setup) -> None:
@@ -320,9 +311,6 @@ def test_a_dead_writers_transaction_ends_by_its_time_out(setup: Setup) -> None:
     assert values(read(reader, 1463)) == [b"after"] * 1463
     with pytest.raises(LogFatal):
         dead.commit()
-
-
-# Plain writers
 
 
 def test_done_tells_offsets_and_flush_waits_for_all_of_them(setup: Setup) -> None:

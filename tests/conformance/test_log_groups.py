@@ -192,6 +192,21 @@ def test_orderly_revoke_commits_and_the_next_owner_goes_on(setup: Setup) -> None
     assert values(read(reader, 20)) == [b"%d" % number for number in range(100, 120)]
 
 
+def test_what_a_callback_raises_comes_out_of_poll_and_the_partition_goes_all_the_same(setup: Setup) -> None:
+    def fail(partitions: list[int]) -> None:
+        raise LogFatal(f"cannot finish {partitions}")
+
+    first, second = Seen(fail), Seen()
+    one, two = setup.member(first), setup.member(second)
+    setup.pump([one], lambda: first.owned == {0, 1})
+    with pytest.raises(LogFatal, match="cannot finish"):
+        setup.pump([one, two], lambda: False)
+    setup.pump([one, two], lambda: len(second.owned) == 1)
+    with pytest.raises(LogFatal, match="cannot finish"):
+        one.leave()
+    setup.pump([two], lambda: second.owned == {0, 1})
+
+
 def test_a_stale_membership_is_refused_and_the_next_poll_brings_a_fresh_one(setup: Setup) -> None:
     first, second = Seen(), Seen()
     one = setup.member(first)

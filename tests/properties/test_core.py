@@ -1,25 +1,41 @@
 """Properties of one partition under any sequence of calls: replay equals live, compaction changes nothing,
-nothing early, at most one accepted outcome, one execution of a job at a time, every occurrence accounted for.
+nothing early, at most one accepted outcome, one execution of a job at a time, every occurrence accounted for,
+and nothing stuck: whatever has to come up again has a timer that no scan has passed, and nobody waits alone.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from typing import Any
+from unittest.mock import patch
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from schemas import codec
-from schemas.commands import MissedInPause, RegisterMode
-from schemas.entities import Execution, ExecutionStatus, MisfirePolicy, OverlapPolicy, RetryPolicy
+from schemas import codec, ids
+from schemas.commands import CancelJob, MissedInPause, RegisterMode, Slot
+from schemas.entities import (
+    Execution,
+    ExecutionStatus,
+    Job,
+    JobStatus,
+    MisfirePolicy,
+    OverlapPolicy,
+    RetryPolicy,
+    WaitingFor,
+)
 from schemas.events import CursorEvent, Event, ExecutionEvent
 from schemas.replies import Grant
+from streams.core import keys
 from streams.core.engine import Engine
 from streams.core.instants import format_instant
+from streams.core.lifecycle import FINAL
 from streams.core.planning import plan, plan_of, seed_of
 from streams.core.schedule import count_occurrences, previous_occurrence
+from streams.core.state import due_of_cursor, due_of_execution
+from streams.core.transaction import Source
 from streams.store.memory import MemoryStore
 from tests.unit.core.world import TENANT, OnePartition, World, compacted, rebuild
 
@@ -34,6 +50,15 @@ SCHEDULES: list[dict[str, Any]] = [
     {"every_sec": 5, "max_runs": 3},
 ]
 INDEXES = (b"a", b"b", b"c", b"n", b"o", b"q")
+SMALL = {
+    "streams.core.timebuckets.WHEEL_TENANT_MAX": 2,
+    "streams.core.timebuckets.SHARE": 1,
+    "streams.core.handlers.granting.MATCHED_MAX": 1,
+    "streams.core.handlers.cancelling.ENTITIES_PER_COMMAND_MAX": 1,
+    "streams.core.handlers.scheduling.MISFIRE_KEPT_MAX": 4,
+    "streams.core.state.CACHED_MAX": 6,
+}
+"""Limits that a short history reaches."""
 
 
 def indexes(store: MemoryStore) -> list[tuple[bytes, bytes]]:
@@ -41,9 +66,16 @@ def indexes(store: MemoryStore) -> list[tuple[bytes, bytes]]:
 
 
 class Partition(RuleBasedStateMachine):
-    @initialize(seed=st.integers(0, 10_000))
-    def begin(self, seed: int) -> None:
-        self.world = World("2026-03-29T00:59:50Z", seed)
+    @initialize(
+        seed=st.integers(0, 10_000),
+        small=st.booleans(),
+        start=st.sampled_from(["2026-03-29T00:59:50Z", "2026-10-25T00:29:55Z"]),
+    )
+    def begin(self, seed: int, small: bool, start: str) -> None:
+        self.patches = [patch(name, value) for name, value in SMALL.items()] if small else []
+        for each in self.patches:
+            each.start()
+        self.world = World(start, seed)
         self.grants: list[Grant] = []
         self.accepted: Counter[str] = Counter()
 
@@ -151,20 +183,42 @@ class Partition(RuleBasedStateMachine):
         grant = data.draw(st.sampled_from(self.grants))
         self.world.replay(grant.execution.execution_id, payload=b'"new"' if own else None)
 
-    @rule()
-    def abort(self) -> None:
+    @rule(count=st.integers(0, 2))
+    def park(self, count: int) -> None:
+        """Asks and does not take the credit back: grants come with what becomes due."""
+        self.world.request(*(Slot(worker_id=name, credit=count) for name in "AB"), park_sec=60)
+
+    @rule(sec=st.integers(0, 40), job=st.sampled_from(JOBS), limit=st.integers(1, 10))
+    def abort(self, sec: int, job: str, limit: int) -> None:
         engine = self.world.engine
+        self.world.now_ms += sec * 1000
         engine.begin(self.world.now_ms, self.world.chance.random)
-        engine.fire(self.world.now_ms, 10)
+        engine.decide(CancelJob(**self.world._envelope(), job_id=job), Source("commands", 0, 0))
+        engine.fire(self.world.now_ms, limit)
         engine.grant()
         engine.abort()
+        self.world.run()
 
-    @rule()
-    def restart(self) -> None:
-        """The process dies; the store is opened again, soft state is gone."""
-        old = self.world
-        old.engine = Engine(0, old.store, codec, OnePartition())
-        old.run()
+    @rule(sec=st.integers(0, 70), limit=st.integers(1, 3))
+    def lag(self, sec: int, limit: int) -> None:
+        """Timers go on in small passes while the work of the last seconds is not decided yet."""
+        world = self.world
+        world.now_ms += sec * 1000
+        for settled_ms in (0, world.now_ms - 1_000 * sec // 2, world.now_ms):
+            world.one(settled_ms, limit)
+        world.run()
+
+    @rule(how=st.sampled_from(["store", "log", "compacted"]))
+    def restart(self, how: str) -> None:
+        """The process dies; its store is opened again, or made from the log, and soft state is gone."""
+        world = self.world
+        if how == "store":
+            world.engine = Engine(0, world.store, codec, OnePartition())
+        else:
+            log = world.log if how == "log" else compacted(world.log, len(world.log) * 3 // 4)
+            world.engine = rebuild(log)
+            world.store = world.engine.state.kv._base  # type: ignore[assignment]
+        world.run()
 
     @invariant()
     def one_at_a_time(self) -> None:
@@ -179,9 +233,31 @@ class Partition(RuleBasedStateMachine):
         assert self.world.quarantined == []
         assert "internal_error" not in [alert.kind for alert in self.world.alerts]
 
+    @invariant()
+    def nothing_is_stuck(self) -> None:
+        world = self.world
+        for key, due_ms in expected_timers(world):
+            entries = waiting_timers(world, key)
+            assert any(filed >= due_ms for filed in entries), (key, due_ms - world.now_ms, entries)
+        by_job: dict[str, list[Execution]] = defaultdict(list)
+        for e in world.executions():
+            if e.status not in FINAL:
+                by_job[e.job_id].append(e)
+        for job_id, unfinished in by_job.items():
+            assert any(e.waiting_for is not WaitingFor.OVERLAP for e in unfinished), job_id
+        for job in jobs(world):
+            cursor = world.cursor(job.job_id)
+            if cursor.status is JobStatus.ACTIVE:
+                assert by_job[job.job_id] or (cursor.next_ms and not cursor.catch_up), cursor
+        pool = f"{TENANT}/default"
+        if world.engine.state.backlog(pool):
+            assert world.engine._parking.next_with_credit(pool, world.now_ms) is None
+
     def teardown(self) -> None:
         if not hasattr(self, "world"):
             return
+        for each in self.patches:
+            each.stop()
         world = self.world
         for log in (
             world.log,
@@ -194,6 +270,44 @@ class Partition(RuleBasedStateMachine):
         events = [codec.decode(value) for _, value in world.log if value is not None]
         check_history([event for event in events if isinstance(event, Event)])
         check_accounted(world, [event for event in events if isinstance(event, Event)])
+
+
+def jobs(world: World) -> list[Job]:
+    found = [codec.decode(value) for _, value in world.store.scan(b"ejob:", b"ejob;")]
+    return [event.job for event in found]  # type: ignore[attr-defined]
+
+
+def expected_timers(world: World) -> Iterator[tuple[str, int]]:
+    """What has to be looked at again, and from when on."""
+    for e in world.executions():
+        due_ms = due_of_execution(e)
+        if e.status is ExecutionStatus.RUNNING:
+            due_ms = world.engine.state.lease_until_ms(e)
+        if due_ms is not None:
+            yield ids.key_of(e), due_ms
+    for job in jobs(world):
+        cursor = world.cursor(job.job_id)
+        at_ms = due_of_cursor(cursor)
+        is_late = cursor.status in (JobStatus.CANCELLED, JobStatus.COMPLETED) and by_then(world, job, at_ms)
+        if at_ms is not None and not is_late:
+            yield ids.job_key(TENANT, job.job_id), at_ms
+
+
+def by_then(world: World, job: Job, at_ms: int | None) -> bool:
+    """A finished job that was looked at while something of it was open: that one's own end tries again."""
+    known = any(e.job_id == job.job_id for e in world.executions())
+    return at_ms is not None and at_ms <= world.now_ms and known
+
+
+def waiting_timers(world: World, key: str) -> list[int]:
+    """Instants of the stored entries of a log key that no pass has taken yet."""
+    found = []
+    for entry, _ in world.store.scan(b"t", b"u"):
+        tenant, filed_ms, entity_key = keys.split_timer(entry)
+        position = keys.position(entry[1:2], keys.minute_of(entry), tenant)
+        if entity_key == key and entry > (world.store.get(position) or b""):
+            found.append(filed_ms)
+    return found
 
 
 def check_history(events: list[Event]) -> None:
@@ -223,7 +337,12 @@ def check_accounted(world: World, events: list[Event]) -> None:
         if job is None:
             continue
         cursor = world.cursor(job_id)
-        if not cursor.last_ms or job.schedule.kind.value == "ONCE" or job.version != job.first_version:
+        if job.version != job.first_version:
+            continue
+        if job.schedule.kind.value == "ONCE":
+            check_once(world, job, events)
+            continue
+        if not cursor.last_ms:
             continue
         upto_ms = cursor.next_ms - 1 if cursor.next_ms else cursor.last_ms
         due = count_occurrences(plan_of(job), job.created_ms, upto_ms)
@@ -240,6 +359,28 @@ def check_accounted(world: World, events: list[Event]) -> None:
                     skipped += sum(skip.count for skip in c.skips)
         kept = sum(kept.count for kept in cursor.catch_up)
         assert due == len(fired) + skipped + kept, (job_id, due, len(fired), skipped, kept)
+
+
+def check_once(world: World, job: Job, events: list[Event]) -> None:
+    """A one-off has one of: its execution (once), a record of its skip, a cancel, or it is to come."""
+    made: Counter[str] = Counter()
+    ended = 0
+    for event in events:
+        if isinstance(event, ExecutionEvent) and type(event).__name__ in (
+            "ExecutionFired",
+            "ExecutionCancelled",
+        ):
+            e = event.execution
+            if ids.is_of(e.execution_id, job.job_id, job.incarnation) and e.kind.value == "SCHEDULE":
+                made[type(event).__name__] += 1
+        elif isinstance(event, CursorEvent) and event.cursor.incarnation == job.incarnation:
+            c = event.cursor
+            if c.job_id == job.job_id:
+                ended += sum(skip.count for skip in c.skips) + (c.status is JobStatus.CANCELLED)
+    assert made["ExecutionFired"] <= 1
+    to_come = world.cursor(job.job_id).next_ms > 0
+    assert bool(made) or ended or to_come, job.job_id
+    assert not (made and to_come), job.job_id
 
 
 def _incarnation(number: int) -> str:

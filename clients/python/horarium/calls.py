@@ -17,7 +17,6 @@ from horarium.errors import from_problem
 from horarium.exchange import Answer, Call
 from horarium.models import (
     BatchItem,
-    DeadLetter,
     Event,
     Execution,
     Job,
@@ -278,7 +277,7 @@ def list_dead_letters(
     until: datetime | str | None = None,
     page_size: int | None = None,
     page_token: str | None = None,
-) -> Call[Page[DeadLetter]]:
+) -> Call[Page[Execution]]:
     """Executions that were given up, newest first."""
     params = _params(
         jobId=job_id, pool=pool, task=task, reason=reason, pageSize=page_size, pageToken=page_token
@@ -290,14 +289,14 @@ def list_dead_letters(
         method="GET",
         path=_path("dead-letters"),
         params=params,
-        parse=_page(DeadLetter, "deadLetters"),
+        parse=_page(Execution, "deadLetters"),
         reads=True,
     )
 
 
-def get_dead_letter(execution_id: str) -> Call[DeadLetter]:
+def get_dead_letter(execution_id: str) -> Call[Execution]:
     """One given-up execution with payload, error and attempts."""
-    return Call(method="GET", path=_path("dead-letters", execution_id), parse=_one(DeadLetter), reads=True)
+    return Call(method="GET", path=_path("dead-letters", execution_id), parse=_one(Execution), reads=True)
 
 
 def replay_dead_letter(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from typing import Any, Protocol
 
 
@@ -18,8 +18,8 @@ class Clock(Protocol):
         """Seconds that never go back."""
         ...
 
-    async def sleep(self, seconds: float) -> None:
-        """Returns after so many of these seconds."""
+    def sleep(self, seconds: float) -> Awaitable[None]:
+        """To be awaited: done after so many of these seconds."""
         ...
 
 

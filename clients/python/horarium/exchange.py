@@ -25,7 +25,7 @@ KEY_HEADER = "Idempotency-Key"
 POSITION_HEADER = "Horarium-Position"
 RETRIED = frozenset({429, 502, 503, 504})
 
-_POSITION = re.compile(r"(\d+)([:@-])(\d+)")
+_POSITION = re.compile(r"(\d+):(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,16 +213,15 @@ def retry_after_sec(value: str | None, server_time: datetime | None = None) -> f
 
 def newest_position(old: str, new: str) -> str:
     """Both positions as one: `<partition>:<offset>` each, the newest of each partition; else the new one."""
-    found: dict[str, tuple[str, int]] = {}
+    found: dict[int, int] = {}
     for text in (old, new):
         for part in filter(None, (part.strip() for part in text.split(","))):
             match = _POSITION.fullmatch(part)
             if match is None:
                 return new
-            partition, sign, offset = match[1], match[2], int(match[3])
-            if partition not in found or found[partition][1] <= offset:
-                found[partition] = (sign, offset)
-    return ",".join(f"{partition}{sign}{offset}" for partition, (sign, offset) in sorted(found.items()))
+            partition, offset = int(match[1]), int(match[2])
+            found[partition] = max(offset, found.get(partition, 0))
+    return ",".join(f"{partition}:{offset}" for partition, offset in sorted(found.items()))
 
 
 def encode(value: Any) -> bytes:

@@ -26,6 +26,20 @@ class Page(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Carrier:
+    """What has a payload: a JSON value, or bytes in base64."""
+
+    payload: Any = None
+    payload_base64: str | None = None
+    content_type: str | None = None
+
+    @property
+    def content(self) -> Any:
+        """The payload: a JSON value, or bytes if it was registered as bytes."""
+        return self.payload if self.payload_base64 is None else base64.b64decode(self.payload_base64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LastExecution:
     """The newest execution of a job."""
 
@@ -37,10 +51,10 @@ class LastExecution:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class Job(_Carrier):
     """A job as the server understood it. `status`: ACTIVE, PAUSED, CANCELLED or COMPLETED.
 
-    `last_execution`, `counts` (executions by status) and `payload` come with `get_job` only.
+    `last_execution`, `counts` (executions by status) and the payload come with `get_job` only.
     """
 
     job_id: str
@@ -48,16 +62,17 @@ class Job:
     version: int = 1
     name: str = ""
     next_run_at: datetime | None = None
+    next_execution_id: str | None = None
     schedule: Mapping[str, Any] = field(default_factory=dict)
     target: Mapping[str, Any] = field(default_factory=dict)
     retry_policy: Mapping[str, Any] = field(default_factory=dict)
-    payload: Any = None
     timeout_sec: int | None = None
     lease_sec: int | None = None
     max_deliveries: int | None = None
     priority: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     created_at: datetime | None = None
+    created_by: str | None = None
     last_execution: LastExecution | None = None
     counts: Mapping[str, int] = field(default_factory=dict)
     paused: Mapping[str, Any] | None = None
@@ -75,73 +90,73 @@ class BatchItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One grant of an execution to a worker."""
+    """One grant of an execution to a worker. `ended_by`: completed, failed, released, expired, timeout …"""
 
     lease_epoch: int
     attempt: int = 1
     delivery_count: int = 1
     fencing_token: int | None = None
     worker_id: str | None = None
-    status: str | None = None
     started_at: datetime | None = None
-    finished_at: datetime | None = None
+    ended_at: datetime | None = None
+    ended_by: str | None = None
     error: str | None = None
+    reported: str | None = None
     raw: Mapping[str, Any] = _raw()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Execution:
+class Execution(_Carrier):
     """One occurrence of a job. `status`: SCHEDULED, PENDING, RUNNING, COMPLETED, FAILED, CANCELLED, SKIPPED.
 
-    `attempts` and `result` come with `get_execution` only.
+    A FAILED one is a dead letter. `attempts` (every grant) and the payload come with reads of one execution
+    only.
     """
 
     execution_id: str
     status: str
     job_id: str = ""
-    kind: str | None = None
-    pool: str | None = None
+    name: str | None = None
     task: str | None = None
+    pool: str | None = None
+    kind: str | None = None
+    waiting_for: str | None = None
     scheduled_time: datetime | None = None
+    due_at: datetime | None = None
     started_at: datetime | None = None
     finished_at: datetime | None = None
     attempt: int = 1
+    max_attempts: int | None = None
     delivery_count: int = 0
     lease_epoch: int = 0
     fencing_token: int | None = None
     worker_id: str | None = None
-    waiting_for: str | None = None
+    lease_until: datetime | None = None
+    deadline: datetime | None = None
     cancel_requested_at: datetime | None = None
     error: str | None = None
     reason: str | None = None
+    reported: str | None = None
+    idempotency_key: str = ""
     result: Any = None
+    progress: Any = None
+    labels: Mapping[str, str] = field(default_factory=dict)
     attempts: tuple[Attempt, ...] = ()
     raw: Mapping[str, Any] = _raw()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One event of the log about a job or an execution; what changed is in `raw`."""
+    """One event of the log. `changes`: each changed member with its value before and after."""
 
     type: str
-    time: datetime | None = None
-    actor: str | None = None
-    raw: Mapping[str, Any] = _raw()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeadLetter:
-    """A given-up execution, with what is needed to judge and replay it."""
-
-    execution_id: str
-    job_id: str = ""
-    pool: str | None = None
-    task: str | None = None
-    reason: str | None = None
-    error: str | None = None
-    attempt: int | None = None
-    payload: Any = None
-    attempts: tuple[Attempt, ...] = ()
+    partition: int = 0
+    offset: int = 0
+    at: datetime | None = None
+    entity: str = ""
+    actor: str = ""
+    cause: str = ""
+    changes: Mapping[str, Any] = field(default_factory=dict)
     raw: Mapping[str, Any] = _raw()
 
 
@@ -155,7 +170,9 @@ class Partition:
     reason: str | None = None
     position: int | None = None
     lag: int | None = None
+    restore_remaining: int | None = None
     tz_version: str | None = None
+    at: datetime | None = None
     raw: Mapping[str, Any] = _raw()
 
 
@@ -171,7 +188,7 @@ class ScheduledTask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claimed:
+class Claimed(_Carrier):
     """An execution under a lease. `progress` is what an earlier attempt left; times are the server's."""
 
     execution_id: str
@@ -189,18 +206,10 @@ class Claimed:
     delivery_count: int = 1
     deadline: datetime | None = None
     idempotency_key: str = ""
-    payload: Any = None
-    payload_base64: str | None = None
-    content_type: str | None = None
     progress: Any = None
     labels: Mapping[str, str] = field(default_factory=dict)
     traceparent: str | None = None
     raw: Mapping[str, Any] = _raw()
-
-    @property
-    def content(self) -> Any:
-        """The payload: a JSON value, or bytes if it was registered as bytes."""
-        return self.payload if self.payload_base64 is None else base64.b64decode(self.payload_base64)
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,22 +45,34 @@ def cancel_job(tx: Transaction, command: CancelJob) -> Done | Refusal:
         finished_ms=tx.now_ms,
     )
     tx.emit_cursor(JobCancelled, cursor, cancelled)
-    cancel_open(tx, job)
+    for execution in tx.state.open_executions(job.tenant, job.job_id, ENTITIES_PER_COMMAND_MAX):
+        stop(tx, execution)
     return Done(200, job, cancelled)
 
 
-def cancel_open(tx: Transaction, job: Job) -> bool:
-    """Cancels at most a thousand unfinished executions of a cancelled job; True if some are left.
+def cancel_left_over(tx: Transaction, job: Job, cursor: Cursor) -> None:
+    """A job's cancel is too much for one command: it goes on, a thousand unfinished executions at a time.
 
-    What is left is not granted meanwhile (`granting`) and comes up again as the job's timer.
+    They come up as the timer of the cancelled cursor, and none is granted meanwhile (`granting`).
     """
-    unfinished = tx.state.open_executions(job.tenant, job.job_id, ENTITIES_PER_COMMAND_MAX + 1)
-    for execution in unfinished[:ENTITIES_PER_COMMAND_MAX]:
+    unfinished = tx.state.open_executions(job.tenant, job.job_id, ENTITIES_PER_COMMAND_MAX)
+    ours = [one for one in unfinished if not one.cancel_requested_ms and is_left_over(job, cursor, one)]
+    for execution in ours:
         stop(tx, execution)
-    left = len(unfinished) > ENTITIES_PER_COMMAND_MAX
-    if left:
+    if ours and len(unfinished) == ENTITIES_PER_COMMAND_MAX:
         tx.state.timers.add(tx.now_ms, job.tenant, ids.job_key(job.tenant, job.job_id))
-    return left
+
+
+def is_left_over(job: Job, cursor: Cursor, execution: Execution) -> bool:
+    """Whether its job was cancelled (and perhaps made anew since), and the cancel has not reached it yet.
+
+    What was replayed from the dead letters after the cancel is wanted.
+    """
+    if not ids.is_of(execution.execution_id, job.job_id, job.incarnation):
+        return not execution.replays
+    if cursor.status is not JobStatus.CANCELLED:
+        return False
+    return not execution.replays or execution.due_ms < cursor.finished_ms
 
 
 def cancel_execution(tx: Transaction, command: CancelExecution) -> Done | Refusal:

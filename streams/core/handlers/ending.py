@@ -19,7 +19,7 @@ from schemas.entities import (
 from schemas.events import AttemptFailed, ContentKept, ExecutionDeadLettered, ExecutionEvent
 from schemas.replies import DeadLetter
 from streams.core.effects import Alert, Bury
-from streams.core.handlers.following import follow_up
+from streams.core.handlers.following import follow_up, unblock
 from streams.core.invariants import InvariantError
 from streams.core.limits import ENTITIES_PER_COMMAND_MAX, ERROR_CHARS_MAX
 from streams.core.retry import backoff_ms
@@ -53,6 +53,8 @@ def end(tx: Transaction, event: type[ExecutionEvent], execution: Execution, **ch
         _let_go_of_version(tx, execution)
     if job is not None:
         follow_up(tx, job, tx.state.cursor(job))
+    else:
+        unblock(tx, execution.tenant, execution.job_id)
     return ended
 
 

@@ -45,9 +45,8 @@ def overlap(tx: Transaction, job: Job, policy: OverlapPolicy | None = None) -> W
             if not tx.state.has_open(job.tenant, job.job_id):
                 return WaitingFor.WORKER
             limit = job.policies.queue_limit
-            return (
-                WaitingFor.OVERLAP if len(tx.state.blocked(job.tenant, job.job_id, limit)) < limit else None
-            )
+            waiting = tx.state.in_line(job.tenant, job.job_id, limit)
+            return WaitingFor.OVERLAP if waiting < limit else None
 
 
 def wait_in_line(tx: Transaction, job: Job, policy: OverlapPolicy | None) -> WaitingFor | None:
@@ -89,6 +88,15 @@ def _places(job: Job) -> int:
     if job.policies.overlap is not OverlapPolicy.ALLOW:
         return 1
     return job.policies.max_concurrent or ALLOWED_CATCH_UP_MAX
+
+
+def unblock(tx: Transaction, tenant: str, job_id: str) -> None:
+    """The same for replayed executions of a job that is gone: one at a time."""
+    waiting = tx.state.blocked(tenant, job_id, 1)
+    if waiting and not tx.state.active(tenant, job_id):
+        execution = tx.state.execution(tenant, waiting[0])
+        if execution is not None:
+            make_ready(tx, execution)
 
 
 def make_ready(tx: Transaction, execution: Execution) -> None:

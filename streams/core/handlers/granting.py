@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from schemas.commands import RequestWork
-from schemas.entities import Execution, ExecutionStatus, JobStatus, WaitingFor
+from schemas.entities import Execution, ExecutionStatus, WaitingFor
 from schemas.events import ExecutionCancelled, ExecutionClaimed
 from schemas.replies import Grant, Granted, WorkHinted, WorkSeen
 from streams.core import keys
 from streams.core.effects import Answer
+from streams.core.handlers.cancelling import is_left_over
 from streams.core.handlers.ending import content_of, end
 from streams.core.handlers.timing import miss_deadline, must_have_started
 from streams.core.limits import GRANT_REPLY_BYTES_MAX
@@ -41,30 +42,37 @@ def request_work(
         for slot in command.slots:
             if slot.claim_id and slot.claim_id not in held:
                 found = tx.state.held_by_claim(command.tenant, slot.worker_id, slot.claim_id)
-                held[slot.claim_id] = [_grant(tx, execution) for execution in found]
+                # A run that is to be cancelled is no work to begin, and its job may have been made anew.
+                held[slot.claim_id] = [_grant(tx, one) for one in found if not one.cancel_requested_ms]
     held_claims = {claim_id for claim_id, grants in held.items() if grants}
-    asker = parking.request(pool_key, command, tx.now_ms, source.timestamp_ms, held_claims)
-    if asker is not None:
+    asker, is_newest = parking.request(pool_key, command, tx.now_ms, source.timestamp_ms, held_claims)
+    if is_newest:
         tx.pools.append(pool_key)
     if command.ack:
+        *parts, last = _parcels([grant for grants in held.values() for grant in grants])
         seen = WorkSeen(
             session=command.session,
             pool=command.pool,
             partition=partition,
             seq=command.seq,
-            number=asker.number if asker is not None else command.grants_seen,
-            held=tuple(grant for grants in held.values() for grant in grants),
+            number=asker.number,
+            held=last,
             backlog=tx.state.backlog(pool_key),
         )
+        # What one reply cannot hold goes before it, and only the last one answers the request.
+        for part in parts:
+            early = replace(seen, seq=command.seq - 1, held=part)
+            tx.effects.append(Answer(command.reply_partition, early))
         tx.effects.append(Answer(command.reply_partition, seen))
 
 
 def match(tx: Transaction, parking: Parking, partition: int) -> list[str]:
     """Grants what the pools touched in this transaction can give; hints where there is no credit.
 
-    Returns the pools that had more to give than one pass may.
+    Returns the pools that had more to give than one pass may, or got more meanwhile.
     """
     unfinished = []
+    touched = len(tx.pools)
     for pool_key in dict.fromkeys(tx.pools):
         outbox = _Outbox(tx, pool_key, partition)
         queues = _Queues(tx, parking, pool_key)
@@ -81,7 +89,7 @@ def match(tx: Transaction, parking: Parking, partition: int) -> list[str]:
             unfinished.append(pool_key)
         outbox.flush()
         _hint(tx, parking, pool_key, partition)
-    return unfinished
+    return unfinished + tx.pools[touched:]
 
 
 def _is_granted(tx: Transaction, execution: Execution) -> bool:
@@ -91,7 +99,7 @@ def _is_granted(tx: Transaction, execution: Execution) -> bool:
         miss_deadline(tx, execution)
         return False
     job = tx.state.job(execution.tenant, execution.job_id)
-    if job is None or tx.state.cursor(job).status is not JobStatus.CANCELLED or execution.replays:
+    if job is None or not is_left_over(job, tx.state.cursor(job), execution):
         return True
     end(
         tx,
@@ -150,7 +158,7 @@ def _hint(tx: Transaction, parking: Parking, pool_key: str, partition: int) -> N
     if not backlog or parking.next_with_credit(pool_key, tx.now_ms) is not None:
         return
     for asker in parking.to_hint(pool_key, tx.now_ms):
-        asker.hinted = True
+        parking.hint(asker)
         hint = WorkHinted(
             session=asker.session,
             pool=pool_key.partition("/")[2],
@@ -186,6 +194,28 @@ class _Queues:
         return self._heads[priority]
 
 
+def _size(grant: Grant) -> int:
+    """Bytes of a grant in a reply, at most: a character takes up to four."""
+    content, execution = grant.content, grant.execution
+    texts = (content.name, content.task, content.content_type, execution.worker_id, execution.claim_id)
+    chars = sum(map(len, texts)) + len(execution.error)
+    chars += sum(len(name) + len(value) for name, value in content.labels.items())
+    return 1_536 + len(content.payload) + len(grant.progress) + len(execution.result) + 4 * chars
+
+
+def _parcels(grants: list[Grant]) -> list[tuple[Grant, ...]]:
+    """The grants in parts that replies can hold; one part at least."""
+    parts: list[list[Grant]] = [[]]
+    size = 0
+    for grant in grants:
+        size += _size(grant)
+        if parts[-1] and size > GRANT_REPLY_BYTES_MAX:
+            parts.append([])
+            size = _size(grant)
+        parts[-1].append(grant)
+    return [tuple(part) for part in parts]
+
+
 @dataclass(slots=True)
 class _Parcel:
     asker: Asker
@@ -203,9 +233,7 @@ class _Outbox:
         self._parcels: dict[str, _Parcel] = {}
 
     def add(self, asker: Asker, grant: Grant) -> None:
-        content = grant.content
-        size = 2_048 + len(content.payload) + len(grant.progress)
-        size += 4 * sum(len(name) + len(value) for name, value in content.labels.items())
+        size = _size(grant)
         parcel = self._parcels.setdefault(asker.session, _Parcel(asker, [], 0))
         if parcel.grants and parcel.size + size > GRANT_REPLY_BYTES_MAX:
             self._send(parcel, asker.number - 1)

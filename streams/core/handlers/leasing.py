@@ -19,6 +19,7 @@ from schemas.events import (
 )
 from schemas.replies import ItemResult
 from streams.core.handlers.ending import end, fail_attempt
+from streams.core.limits import ERROR_CHARS_MAX
 from streams.core.refusals import (
     ALREADY_FINISHED,
     CANCELLED,
@@ -81,7 +82,7 @@ def _told(tx: Transaction, execution: Execution, item: LeaseRef) -> Refusal:
         lease_end=LeaseEnd.CANCELLED,
         reported=reported,
         result=item.result if isinstance(item, Completion) else b"",
-        error=item.error if isinstance(item, Failure) else execution.error,
+        error=item.error[:ERROR_CHARS_MAX] if isinstance(item, Failure) else execution.error,
     )
     return CANCELLED
 

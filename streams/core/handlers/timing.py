@@ -11,18 +11,19 @@ from schemas.entities import (
     Job,
     JobStatus,
     LeaseEnd,
+    ScheduleKind,
     WaitingFor,
 )
-from schemas.events import ExecutionCancelled, ExecutionSkipped, JobPaused, LeaseExpired
+from schemas.events import CursorMoved, ExecutionCancelled, ExecutionSkipped, JobPaused, LeaseExpired
 from streams.core.effects import Alert
-from streams.core.handlers.cancelling import cancel_open
+from streams.core.handlers.cancelling import cancel_left_over
 from streams.core.handlers.ending import REAPED, content_of, dead_letter, end, fail_attempt
 from streams.core.handlers.following import make_ready
 from streams.core.handlers.scheduling import settle
 from streams.core.lifecycle import FINAL, JOB_FINAL
-from streams.core.limits import FORGET_AFTER_MS
+from streams.core.limits import AFTER_ERROR_MS, FORGET_AFTER_MS
 from streams.core.retry import redelivery_wait_ms
-from streams.core.state import due_of_execution
+from streams.core.state import due_of_execution, first_execution_id
 from streams.core.transaction import Transaction
 
 
@@ -71,9 +72,11 @@ def miss_deadline(tx: Transaction, execution: Execution) -> None:
 
 
 def pause_after_error(tx: Transaction, key: str, error: str) -> None:
-    """A time-driven decision raised: its job is paused, the partition goes on. It can still be cancelled."""
+    """A time-driven decision raised: its job is paused, the partition goes on. It can still be cancelled, and
+    what was looked at comes up again: a lease's end must not be missed for ever."""
     kind, _, rest = key.partition(":")
     tenant, _, name = rest.partition("/")
+    tx.state.timers.add(tx.now_ms + AFTER_ERROR_MS, tenant, key)
     job_id = name if kind == "job" else ids.job_id_of(name) or name
     tx.effects.append(Alert("internal_error", tenant, f"job {job_id} is paused: {error}"))
     job = tx.state.job(tenant, job_id)
@@ -97,14 +100,9 @@ def _visit_job(tx: Transaction, job: Job) -> None:
     if cursor.status is JobStatus.ACTIVE:
         settle(tx, job)
     elif cursor.status in JOB_FINAL:
-        if cursor.status is JobStatus.CANCELLED and _has_uncancelled(tx, job):
-            cancel_open(tx, job)
+        if cursor.status is JobStatus.CANCELLED:
+            cancel_left_over(tx, job, cursor)
         _forget_job(tx, job)
-
-
-def _has_uncancelled(tx: Transaction, job: Job) -> bool:
-    some = tx.state.open_executions(job.tenant, job.job_id, 1_000)
-    return any(not execution.cancel_requested_ms for execution in some)
 
 
 def _forget_job(tx: Transaction, job: Job) -> None:
@@ -117,9 +115,14 @@ def _forget_job(tx: Transaction, job: Job) -> None:
 
 
 def _forget_execution(tx: Transaction, execution: Execution) -> None:
+    job = tx.state.job(execution.tenant, execution.job_id)
+    if job is not None and execution.execution_id == first_execution_id(job):
+        # A one-off whose trigger still runs is not completed: from here on only a cursor says that it fired.
+        cursor = tx.state.cursor(job)
+        if cursor.status is JobStatus.ACTIVE and job.schedule.kind is ScheduleKind.ONCE:
+            tx.emit_cursor(CursorMoved, cursor, replace(cursor, skips=()))
     tx.forget(ids.content_key(execution.tenant, execution.execution_id))
     tx.forget(ids.execution_key(execution.tenant, execution.execution_id))
-    job = tx.state.job(execution.tenant, execution.job_id)
     if job is not None and tx.state.cursor(job).status in JOB_FINAL:
         _forget_job(tx, job)
 

@@ -112,7 +112,8 @@ def replay_dead_letter(tx: Transaction, command: ReplayDeadLetter) -> Done | Ref
             policies=policies,
         )
         tx.emit(ContentKept, kept=kept)
-        key = f"{key or execution.execution_id}:r{replays}"
+        original = key.rpartition(":r")[0] or execution.execution_id
+        key = f"{original}:r{replays}"
     busy = tx.state.has_open(execution.tenant, execution.job_id)
     replayed = tx.emit_execution(DeadLetterReplayed, _anew(execution, tx.now_ms, key, replays, request, busy))
     if not busy:

@@ -8,7 +8,7 @@ record means, nor write or commit anything.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message
@@ -162,6 +162,7 @@ class KafkaGroupReader:
         self._started: set[TopicPartition] = set()
         self._left = False
         self._called = False
+        self._raised: Exception | None = None
         self._member = Consumer({**MEMBER_SETTINGS, **settings, "group.id": group})
         self._membership: object = self._member.consumer_group_metadata()
         self._member.subscribe(
@@ -193,9 +194,18 @@ class KafkaGroupReader:
     def leave(self) -> None:
         if self._left:
             return
+        # Told here and not from within close(): there the metadata may be gone already, and what a callback
+        # raises becomes a SystemError (both measured).
         self._left = True
-        self._member.close()  # runs on_revoke, then tells the group
-        self._reader.close()
+        self._refresh()
+        numbers = sorted(self._owned)
+        try:
+            if numbers:
+                self._tell_gone(numbers, lost=not is_member(self._membership))
+            self._raise_what_callbacks_raised()
+        finally:
+            self._member.close()
+            self._reader.close()
 
     def _serve(self) -> None:
         # Metadata first, callbacks after it, until a round without any: whatever had cost us a partition when
@@ -205,11 +215,17 @@ class KafkaGroupReader:
             membership = self._member.consumer_group_metadata()  # 10 µs (measured)
             self._called = False
             message = self._member.poll(0)
+            self._raise_what_callbacks_raised()
             if message is not None and (error := message.error()) is not None:
                 self._note(error)
             elif not self._called:
                 self._membership = membership
                 return
+
+    def _raise_what_callbacks_raised(self) -> None:
+        raised, self._raised = self._raised, None
+        if raised is not None:
+            raise raised
 
     def _note(self, error: KafkaError) -> None:
         # The partitions are gone; on_lost comes with the next poll.
@@ -231,6 +247,8 @@ class KafkaGroupReader:
         self._reader.assign(self._positions())
 
     def _on_assign(self, consumer: Consumer, partitions: list[Tp]) -> None:
+        if self._left:
+            return
         # Paused at the end: owned, and never fetched by the member.
         consumer.incremental_assign([Tp(tp.topic, tp.partition, OFFSET_END) for tp in partitions])
         consumer.pause(partitions)
@@ -238,27 +256,36 @@ class KafkaGroupReader:
         self._owned.update(numbers)
         self._refresh()
         if numbers:
-            self._rebalance.assigned(numbers)
+            self._tell(self._rebalance.assigned, numbers)
 
     def _on_revoke(self, consumer: Consumer, partitions: list[Tp]) -> None:
+        if self._left:
+            return
         self._refresh()
         # A revoke still queued when the member is thrown out comes late (measured, librdkafka#5604): lost.
         self._give_up(consumer, partitions, lost=not is_member(self._membership))
 
     def _on_lost(self, consumer: Consumer, partitions: list[Tp]) -> None:
+        if self._left:
+            return
         self._refresh()
         self._give_up(consumer, partitions, lost=True)
 
     def _give_up(self, consumer: Consumer, partitions: list[Tp], lost: bool) -> None:
-        # close() also takes back what was never handed to us; to unassign that is an error.
+        # To unassign what was never handed to us is an error.
         mine = [tp for tp in partitions if tp.partition in self._owned]
-        if not mine:
-            return
-        numbers = sorted(tp.partition for tp in mine)
-        if lost:
-            self._rebalance.lost(numbers)
-        else:
-            self._rebalance.revoked(numbers)
+        if mine:
+            self._tell_gone(sorted(tp.partition for tp in mine), lost)
+            consumer.incremental_unassign(mine)
+
+    def _tell_gone(self, numbers: list[int], lost: bool) -> None:
+        self._tell(self._rebalance.lost if lost else self._rebalance.revoked, numbers)
         self._owned.difference_update(numbers)
         self._drop(numbers)
-        consumer.incremental_unassign(mine)
+
+    def _tell(self, callback: Callable[[Sequence[int]], None], numbers: list[int]) -> None:
+        # Kept until we are out of librdkafka: the rebalance has to be finished first.
+        try:
+            callback(numbers)
+        except Exception as error:
+            self._raised = self._raised or error

@@ -158,6 +158,7 @@ def test_a_cancel_of_more_than_a_thousand_goes_on_in_passes_and_none_is_granted(
             world.fail(grant, retryable=False)
     for execution in [e for e in world.executions() if e.status is E.FAILED]:
         world.replay(execution.execution_id)
+    world.now_ms += 1
     world.cancel_job()
     world.at(1)
     assert all(e.status is E.CANCELLED for e in world.executions())

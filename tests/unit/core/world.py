@@ -86,25 +86,29 @@ class World:
     def run(self, *commands: JobCommand | WorkCommand, settled: bool = True) -> list[Reply]:
         """One or more transactions now; returns the replies."""
         first = len(self.replies)
-        more, todo = True, list(commands)
-        while more:
-            self.engine.begin(self.now_ms, self.chance.random)
-            for command in todo:
-                topic = "work" if isinstance(command, WorkCommand) else "commands"
-                self.engine.decide(command, Source(topic, next(self._offset), self.now_ms))
-            todo = []
-            more = self.engine.fire(self.now_ms if settled else 0, 1_000)
-            self.engine.grant()
-            decided = self.engine.decided()
-            for event in decided.events:
-                self.log.append((event.key, event.value))
-                self.types.append(event.type)
-            for effect in decided.effects:
-                self._take(effect)
-            self.store.write(self.engine.commit())
-            self.engine.written()
-            more = more or self.engine.next_wakeup_ms(self.now_ms) <= self.now_ms
+        settled_ms = self.now_ms if settled else 0
+        more = self.one(settled_ms, 1_000, commands)
+        while more or self.engine.next_wakeup_ms(self.now_ms) <= self.now_ms:
+            more = self.one(settled_ms, 1_000)
         return self.replies[first:]
+
+    def one(self, settled_ms: int, limit: int, commands: Sequence[JobCommand | WorkCommand] = ()) -> bool:
+        """One transaction; True if there may be more due now."""
+        self.engine.begin(self.now_ms, self.chance.random)
+        for command in commands:
+            topic = "work" if isinstance(command, WorkCommand) else "commands"
+            self.engine.decide(command, Source(topic, next(self._offset), self.now_ms))
+        more = self.engine.fire(settled_ms, limit)
+        self.engine.grant()
+        decided = self.engine.decided()
+        for event in decided.events:
+            self.log.append((event.key, event.value))
+            self.types.append(event.type)
+        for effect in decided.effects:
+            self._take(effect)
+        self.store.write(self.engine.commit())
+        self.engine.written()
+        return more
 
     def _take(self, effect: object) -> None:
         match effect:

@@ -2,91 +2,26 @@
 
 from __future__ import annotations
 
-import random  # noqa: TID251 seeded
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Table, select
+from sqlalchemy import select
 
 from projections.batch import Batch, UnknownEventError
 from projections.executions import ExecutionRows
 from projections.store import PositionsMovedError, Store, Writer
 from projections.tables import (
-    attempts,
     contents,
-    definitions,
     executions,
-    history,
-    jobs,
-    labels,
-    leases,
     offsets,
-    skips,
-    stats,
 )
 from schemas import codec
-from schemas.entities import Content, JobStatus, PartitionMeta, Skip, SkipReason, Tenant
-from schemas.events import JobCancelled, JobPaused, PartitionOpened, TenantConfigured
+from schemas.entities import Content, PartitionMeta, Tenant
+from schemas.events import PartitionOpened, TenantConfigured
 from streams.transport.log import Record
-from tests.unit.projections.story import MINUTE, ONCE, T0, TOPIC, Story, cursor_of, fold, job, positions_of
-
-CURRENT = (jobs, definitions, labels, executions, leases, contents)
-EVERYTHING = (*CURRENT, attempts, history, skips, stats, offsets)
-
-
-def rows_of(store: Store, tables: Sequence[Table] = EVERYTHING) -> dict[str, list[tuple[object, ...]]]:
-    with store.reading() as connection:
-        return {
-            table.name: sorted(tuple(row) for row in connection.execute(select(table))) for table in tables
-        }
-
-
-def long_story(seed: int, partition: int = 0) -> Story:
-    """Anything that may happen to some jobs, in any order that an engine would keep."""
-    chance = random.Random(seed)
-    story = Story(partition)
-    for number in range(6):
-        made = story.register(
-            job(
-                f"p{partition}-{number}",
-                labels={"n": str(number % 2)},
-                schedule=chance.choice([ONCE, job("x").schedule]),
-            )
-        )
-        for occurrence in range(chance.randint(0, 3)):
-            scheduled_ms = T0 + (1 + occurrence) * MINUTE
-            execution = story.fire(made, scheduled_ms)
-            skip = Skip(from_ms=T0, to_ms=T0, count=1, reason=SkipReason.OVERLAP)
-            story.move(cursor_of(made, next_ms=scheduled_ms + MINUTE), skips=[skip] * chance.randint(0, 2))
-            for _ in range(chance.randint(0, 3)):
-                execution = story.claim(execution, f"w{chance.randint(1, 3)}")
-                if chance.random() < 0.5:
-                    story.beat(execution, story.now_ms + MINUTE, b"%")
-                execution = chance.choice([story.expire, story.release, story.fail])(execution)
-            execution = story.claim(execution)
-            match chance.randint(0, 4):
-                case 0:
-                    story.complete(execution)
-                case 1:
-                    story.bury(execution)
-                case 2:
-                    story.replay(story.bury(execution))
-                case 3:
-                    story.cancel(story.ask_to_cancel(execution), reported="FAILED")
-        if chance.random() < 0.3:
-            story.move(cursor_of(made, JobStatus.PAUSED, paused_by="ann"), JobPaused)
-        if chance.random() < 0.3:
-            story.register(job(made.job_id, version=2, task="updated", labels={"n": "9"}))
-        elif chance.random() < 0.3:
-            story.move(cursor_of(made, JobStatus.CANCELLED, finished_ms=story.now_ms), JobCancelled)
-            story.register(job(made.job_id, incarnation=story.now_ms, task="anew"))
-    return story
-
-
-def compacted(records: Sequence[Record]) -> list[Record]:
-    newest = {record.key: record.offset for record in records}
-    return [record for record in records if newest[record.key] == record.offset]
+from tests.unit.projections.stories import CURRENT, compacted, long_story, rows_of
+from tests.unit.projections.story import T0, TOPIC, Story, fold, job, positions_of
 
 
 @pytest.fixture

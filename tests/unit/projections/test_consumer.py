@@ -15,8 +15,8 @@ from projections.tables import jobs, meta
 from schemas.topics import Topics, catalogue
 from streams.transport.log import Isolation, LogRetriable, Outgoing, Record, TopicPartition
 from streams.transport.memory import MemoryLog, MemoryReader
+from tests.unit.projections.stories import compacted, long_story, rows_of
 from tests.unit.projections.story import T0, TENANT
-from tests.unit.projections.test_batch import compacted, long_story, rows_of
 
 PARTITIONS = 2
 EVENTS = Topics("t").events

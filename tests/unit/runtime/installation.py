@@ -6,29 +6,12 @@ step, lose its folder, or have its clock moved.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from schemas import codec
-from schemas.commands import (
-    Beat,
-    CancelJob,
-    Command,
-    Complete,
-    Completion,
-    ExtendLease,
-    RegisterJob,
-    RequestWork,
-    ScheduleSpec,
-    Slot,
-)
-from schemas.entities import Content, Execution, Policies
-from schemas.entities import Record as LogRecord
-from schemas.events import Event, ExecutionEvent
-from schemas.replies import CommandDone, Grant, Granted, PartitionStatus
-from schemas.topics import Topics, catalogue, partition_of
+from schemas.topics import Topics, catalogue
 from streams.ambient import Chance, Clock
 from streams.config import ProcessorSettings
 from streams.core.engine import Engine
@@ -37,15 +20,14 @@ from streams.runtime.partition import Ambient, Partition
 from streams.runtime.recovery import EngineFactory
 from streams.runtime.telemetry import Telemetry
 from streams.runtime.wiring import build
-from streams.store.memory import MemoryFolder, MemoryStore
+from streams.store.memory import MemoryFolder
 from streams.transport.log import Isolation, Outgoing, Record, TopicPartition
 from streams.transport.memory import MemoryLog
+from tests.unit.runtime.asking import Asker
 
-TENANT = "acme"
 NAMESPACE = "unit"
 GROUP = f"{NAMESPACE}.processors"
 START_MS = 1_777_593_600_000
-REPLIES = 0
 
 
 class Crash(BaseException):
@@ -137,16 +119,15 @@ class Process:
         return self.telemetry.registry.get_sample_value(f"horarium_{name}", labels) or 0.0
 
 
-class Installation:
+class Installation(Asker):
     def __init__(self, partitions: int = 1) -> None:
+        super().__init__()
         self.time = Time()
         self.partitions = partitions
         self.topics = Topics(NAMESPACE)
         self.log = MemoryLog(lambda: self.time.wall_ms)
         self.log.create_topics(catalogue(NAMESPACE, partitions, 1))
         self.writer = self.log.plain_writer()
-        self.shards: dict[str, int] = {}
-        self._ids = itertools.count(1)
 
     def settings(self, name: str) -> ProcessorSettings:
         return ProcessorSettings(
@@ -191,65 +172,10 @@ class Installation:
         self.until(lambda: len(process.running) == self.partitions, process)
         return process
 
-    # -- askers
+    # -- asking
 
     def send(self, topic: str, partition: int, value: bytes) -> None:
         self.writer.send(Outgoing(topic, partition, b"key", value))
-
-    def command(self, command: Command, partition: int, topic: str = "") -> str:
-        self.send(topic or self.topics.commands, partition, codec.encode(command))
-        return command.command_id
-
-    def _who(self) -> dict[str, Any]:
-        return {
-            "command_id": f"command-{next(self._ids)}",
-            "tenant": TENANT,
-            "actor": "test",
-            "reply_partition": REPLIES,
-            "session": "session",
-        }
-
-    def where(self, job_id: str) -> int:
-        return partition_of(TENANT, job_id, self.shards.get(TENANT, 1), self.partitions)
-
-    def register(self, job_id: str = "job-1", delay_sec: int = 60, **policies: Any) -> str:
-        command = RegisterJob(
-            **self._who(),
-            job_id=job_id,
-            schedule=ScheduleSpec(delay_sec=delay_sec),
-            pool="default",
-            content=Content(name="n", task="t", payload=b"{}"),
-            policies=Policies(**policies),
-        )
-        return self.command(command, self.where(job_id))
-
-    def cancel(self, job_id: str) -> str:
-        return self.command(CancelJob(**self._who(), job_id=job_id), self.where(job_id))
-
-    def request(self, partition: int = 0, credit: int = 10, park_sec: int = 60, worker: str = "w") -> None:
-        slots = (Slot(worker_id=worker, credit=credit),) if credit else ()
-        who = self._who()
-        seq = int(who["command_id"].rpartition("-")[2])
-        command = RequestWork(**who, pool="default", seq=seq, grants_seen=0, park_sec=park_sec, slots=slots)
-        self.command(command, partition, self.topics.work)
-
-    def beat(self, execution: Execution, partition: int = 0) -> str:
-        ref = Beat(
-            execution_id=execution.execution_id,
-            worker_id=execution.worker_id,
-            lease_epoch=execution.lease_epoch,
-        )
-        return self.command(ExtendLease(**self._who(), items=(ref,)), partition, self.topics.work)
-
-    def complete(self, execution: Execution, partition: int = 0) -> str:
-        done = Completion(
-            execution_id=execution.execution_id,
-            worker_id=execution.worker_id,
-            lease_epoch=execution.lease_epoch,
-        )
-        return self.command(Complete(**self._who(), items=(done,)), partition, self.topics.work)
-
-    # -- what came of it
 
     def read(
         self, topic: str, partition: int = 0, isolation: Isolation = Isolation.COMMITTED
@@ -259,59 +185,24 @@ class Installation:
         reader.assign({tp: self.log.start_offset(tp)})
         return reader.poll(1_000_000, 0)
 
-    def events(self, partition: int = 0) -> list[Record]:
-        return self.read(self.topics.events, partition)
-
-    def types(self, partition: int = 0) -> list[str]:
-        return [type(codec.decode(each.value)).__name__ for each in self.events(partition) if each.value]
-
-    def decoded(self, partition: int = 0) -> list[Event]:
-        found = [codec.decode(each.value) for each in self.events(partition) if each.value]
-        return [each for each in found if isinstance(each, Event)]
-
-    def executions(self, partition: int = 0) -> Iterator[tuple[str, Execution]]:
-        for each in self.events(partition):
-            event = codec.decode(each.value) if each.value else None
-            if isinstance(event, ExecutionEvent):
-                yield type(event).__name__, event.execution
-
-    def replies(self) -> list[LogRecord]:
-        return [codec.decode(each.value or b"") for each in self.read(self.topics.replies, REPLIES)]
-
-    def answer(self, command_id: str) -> CommandDone | None:
-        found = self.answers(command_id)
-        return found[-1] if found else None
-
-    def answers(self, command_id: str) -> list[CommandDone]:
-        return [each for each in self.replies() if getattr(each, "command_id", "") == command_id]  # type: ignore[misc]
-
-    def grants(self) -> list[Grant]:
-        return [grant for each in self.replies() if isinstance(each, Granted) for grant in each.grants]
-
-    def statuses(self) -> list[PartitionStatus]:
-        found = [codec.decode(each.value or b"") for each in self.read(self.topics.status)]
-        return [each for each in found if isinstance(each, PartitionStatus)]
-
     def committed(self, partition: int = 0) -> tuple[int, int]:
         commands = TopicPartition(self.topics.commands, partition)
         work = TopicPartition(self.topics.work, partition)
         found = self.log.committed(GROUP, [commands, work])
         return found.get(commands, -1), found.get(work, -1)
 
-    def replayed_digest(self, partition: int = 0) -> str:
-        """Of a state made from the committed log alone."""
-        store = MemoryStore()
-        engine = Engine(partition, store, codec, _Everywhere())
-        for each in self.events(partition):
-            engine.apply((each.key or b"").decode(), each.value)
-        store.write(engine.commit())
-        engine.written()
-        return engine.digest()
 
+def engines(world: Installation, changes: type) -> EngineFactory:
+    """Makes engines that differ from the real one by the methods of `changes`."""
 
-class _Everywhere:
-    def partition_of(self, tenant: str, job_id: str) -> int:
-        return 0
+    class Here:
+        def partition_of(self, tenant: str, job_id: str) -> int:
+            return world.where(job_id)
 
-    def partitions_of(self, tenant: str) -> list[int]:
-        return [0]
+        def partitions_of(self, tenant: str) -> list[int]:
+            return list(range(world.partitions))
+
+    class Changed(changes, Engine):  # type: ignore[misc]
+        pass
+
+    return lambda number, store: Changed(number, store, codec, Here())

@@ -8,33 +8,13 @@ import pytest
 
 from schemas import codec
 from schemas.commands import Command
-from streams.core.engine import Engine
 from streams.core.invariants import InvariantError
 from streams.core.transaction import Source
 from streams.runtime.partition import GivenUp, PartitionState
 from streams.runtime.tenants import TenantDirectory
-from streams.store.kv import KeyValue
 from streams.transport.log import LogRefused, Outgoing, TopicPartition
 from streams.transport.memory import MemoryTransactionalWriter
-from tests.unit.runtime.installation import Installation
-from tests.unit.runtime.test_recovery import _Here
-
-
-def engines(world: Installation, changes: type) -> Any:
-    """A factory of engines that differ from the real one by the methods of `changes`."""
-
-    class Changed(changes, Engine):  # type: ignore[misc]
-        pass
-
-    def make(number: int, store: KeyValue) -> Engine:
-        router = _Here()
-        router.partition_of = world_partition  # type: ignore[method-assign]
-        return Changed(number, store, codec, router)
-
-    def world_partition(tenant: str, job_id: str) -> int:
-        return world.where(job_id)
-
-    return make
+from tests.unit.runtime.installation import Installation, engines
 
 
 def test_deciding_ends_after_50_ms() -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 
 from schemas import codec
+from schemas.commands import Command
 from schemas.events import PartitionOpened
 from schemas.topics import HEADER_POSITION, HEADER_WRITER, unpack_positions
+from streams.core.transaction import Source
 from streams.runtime.partition import GivenUp, PartitionState
 from streams.transport.log import Outgoing
-from tests.unit.runtime.installation import Installation
+from tests.unit.runtime.installation import Installation, engines
 
 
 def test_a_job_lives_from_registration_to_completion() -> None:
@@ -104,6 +106,42 @@ def test_work_is_drained_before_commands() -> None:
     assert process.partition(0).positions.work == 500
     world.run(process, steps=10)
     assert process.partition(0).positions.commands == 600
+
+
+def test_no_command_is_decided_while_work_waits() -> None:
+    world = Installation()
+    time = world.time
+
+    class Slow:
+        def decide(self, command: Command, source: Source) -> None:
+            time.pass_ms(20)
+            super().decide(command, source)  # type: ignore[misc]
+
+    process = world.live(make_engine=engines(world, Slow))
+    world.register()
+    for _ in range(5):
+        world.request(credit=0)
+    process.step()
+    assert process.partition(0).positions == (0, 3)
+    process.step()
+    assert process.partition(0).positions == (1, 5)
+
+
+def test_a_partition_that_was_handed_over_is_nobodys() -> None:
+    world = Installation()
+    world.live().processor.stop()
+    last = world.statuses()[-1]
+    assert (last.owner, last.state, last.reason) == ("", "RESTORING", "handed over")
+
+
+def test_a_lost_partition_is_left_to_what_its_new_owner_says() -> None:
+    world = Installation()
+    process = world.live("a")
+    process.evict()
+    taker = world.live("b")
+    process.step()
+    assert process.owned == []
+    assert world.statuses()[-1].owner == taker.name
 
 
 def test_statuses_say_who_runs_what() -> None:

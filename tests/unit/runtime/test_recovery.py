@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from schemas import codec
-from schemas.topics import DAY_MS, catalogue
+from schemas.topics import DAY_MS
 from streams.core.engine import Engine
 from streams.core.keys import CHECKPOINT
 from streams.runtime import recovery
-from streams.runtime.partition import PartitionState, read_mark
+from streams.runtime.mark import read_mark, write_marked
+from streams.runtime.partition import PartitionState
 from streams.store.kv import Batch, KeyValue
 from streams.store.memory import MemoryFolder
 from streams.transport.log import TopicPartition
@@ -97,17 +99,15 @@ def test_str_009_a_store_older_than_the_log_is_wiped_once() -> None:
 
 
 def test_a_store_of_another_topic_is_wiped() -> None:
+    """Even one with the same events at the same offsets: nobody knows what lay behind them."""
     world = Installation()
     folder = stopped_with_jobs(world)
-    other = Installation()
-    other.log.delete_topic(other.topics.events)
-    other.log.create_topics(catalogue("unit", 1, 1))
-    process = other.live("b")
-    for number in range(9):
-        other.register(f"other-{number}")
-    other.run(process, steps=10)
-    process.processor.stop()
-    wiped(other, folder)
+    store = folder.open(0)
+    mark = read_mark(store)
+    assert mark is not None
+    write_marked(store, Batch(), replace(mark, topic_id="another"))
+    store.close()
+    wiped(world, folder)
 
 
 def test_a_store_that_is_ahead_of_the_log_is_wiped() -> None:
@@ -211,3 +211,21 @@ def test_a_store_that_does_not_say_what_it_holds_is_wiped() -> None:
     store.write(Batch(puts={CHECKPOINT: b"?"}))
     store.close()
     wiped(world, folder)
+
+
+def test_str_009_a_log_that_is_trimmed_again_and_again_does_not_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = Installation()
+    process = world.live()
+    for number in range(400):
+        world.register(f"job-{number}", delay_sec=600)
+    world.run(process, steps=10)
+    process.processor.stop()
+    monkeypatch.setattr(recovery, "READ_RECORDS", 20)
+    again = world.start("b")
+    tp = TopicPartition(world.topics.events, 0)
+    for start in (100, 200):
+        world.run(again, steps=2)
+        assert again.partition(0).state is PartitionState.RESTORING
+        world.log.trim(tp, start)
+    world.until(lambda: again.partition(0).state is PartitionState.STOPPED, again)
+    assert "does not fit the log again" in again.partition(0).reason

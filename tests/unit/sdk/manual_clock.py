@@ -23,10 +23,11 @@ class ManualClock:
         with self._moved:
             return self._now
 
-    async def sleep(self, seconds: float) -> None:
+    def sleep(self, seconds: float) -> asyncio.Future[None]:
+        # Begins now, not when the loop gets to it: the clock may move in between.
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         heapq.heappush(self._sleepers, (self._now + seconds, next(self._order), future))
-        await future
+        return future
 
     async def advance_to(self, moment: float) -> None:
         """Moves on, stopping wherever somebody wakes, so that nobody sees a later time than its own."""

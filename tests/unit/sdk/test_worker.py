@@ -62,7 +62,7 @@ async def held_until(bench: Bench, execution_id: str, moment: float) -> None:
     while bench.clock.monotonic() < moment:
         await bench.clock.advance_to(min(moment, bench.clock.monotonic() + 5))
         now = bench.clock.monotonic()
-        # At a third of 60 s, so never less than 35 s are left.
+        # A third of 60 s has passed, and the step, before it must be extended.
         await until(lambda now=now: task.until - now >= 35)  # type: ignore[misc]
 
 
@@ -474,7 +474,7 @@ async def test_a_timeout_is_called_one(bench: Bench) -> None:
     await until(lambda: task.status == "RUNNING")
     await moving(bench, lambda: bool(reasons))
     assert reasons == ["timeout"]
-    assert bench.clock.monotonic() <= 12
+    assert 10 <= bench.clock.monotonic() <= 15
     await bench.drained()
     assert not bench.server.paths("/outcomes")
 

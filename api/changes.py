@@ -1,0 +1,109 @@
+"""Owns the way of a change: the command goes to its partition, and what that decided becomes the answer.
+
+Never from the read model. No answer in time is 503 `outcome_unknown`, with the key that repeats it safely.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, TypedDict
+
+import msgspec
+from starlette.responses import Response
+
+from api import positions
+from api.auth import Caller
+from api.idempotency import REPLAYED_HEADER, RequestKey
+from api.problems import Problem, outcome_unknown, refused
+from api.services import Services
+from schemas.commands import JobCommand
+from schemas.replies import CommandDone
+from streams.ambient import new_id
+from streams.core.refusals import MISROUTED
+from streams.core.validation import refuse
+
+
+class Envelope(TypedDict):
+    """What every command of a request carries."""
+
+    command_id: str
+    tenant: str
+    actor: str
+    reply_partition: int
+    session: str
+    request_key: str
+    reason: str
+
+
+def envelope(services: Services, caller: Caller, key: str = "", reason: str = "") -> Envelope:
+    """Tenant and actor are the key's alone, whatever the request says."""
+    return Envelope(
+        command_id=new_id(),
+        tenant=caller.tenant,
+        actor=caller.actor,
+        reply_partition=services.client.reply_partition,
+        session=services.client.session,
+        request_key=key,
+        reason=reason,
+    )
+
+
+def checked(command: JobCommand) -> None:
+    """Raises what is wrong with the command's form: no such command reaches the log."""
+    refusal = refuse(command)
+    if refusal is not None:
+        raise refused(refusal)
+
+
+async def decide(
+    services: Services, caller: Caller, job_id: str, command: JobCommand, key: RequestKey | None = None
+) -> CommandDone:
+    """The partition's answer; Problem if it refused, or did not answer."""
+    checked(command)
+    partition = services.client.partition_of(caller.tenant, job_id)
+    [outcome] = await decide_all(services, caller, [(partition, command)])
+    if outcome is None:
+        raise outcome_unknown(key.value if key is not None else "")
+    problem = problem_of(outcome)
+    if problem is not None:
+        raise problem
+    return outcome
+
+
+async def decide_all(
+    services: Services, caller: Caller, commands: Sequence[tuple[int, JobCommand]]
+) -> list[CommandDone | None]:
+    """The partitions' answers, in order."""
+    began = time.perf_counter()
+    outcomes = await services.client.decide(commands)
+    services.metrics.decision_seconds.observe(time.perf_counter() - began)
+    unknown = sum(outcome is None for outcome in outcomes)
+    if unknown:
+        services.metrics.unknown.inc(unknown)
+    places = [(outcome.partition, outcome.offset) for outcome in outcomes if outcome is not None]
+    services.own_writes.note(caller.tenant, places)
+    return outcomes
+
+
+def problem_of(outcome: CommandDone) -> Problem | None:
+    """The problem for a refusal."""
+    if not outcome.code:
+        return None
+    if outcome.code == MISROUTED.code:
+        # The tenant's shards were just set and not every part knows yet. Nothing was done.
+        return Problem(503, "routing_changed", "the tenant's partitions have just changed; ask again")
+    return Problem(outcome.status, outcome.code, outcome.detail, outcome.errors)
+
+
+def answer(outcome: CommandDone, body: Any, headers: dict[str, str] | None = None) -> Response:
+    """The answer to a change."""
+    sent = positions.header([(outcome.partition, outcome.offset)]) | (headers or {})
+    if outcome.replayed:
+        sent[REPLAYED_HEADER] = "true"
+    return encoded(body, outcome.status, sent)
+
+
+def encoded(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """Any answer."""
+    return Response(msgspec.json.encode(body), status, headers, "application/json")

@@ -1,0 +1,206 @@
+"""Owns the bodies that callers send, as types: member names, kinds, defaults. Unknown members are refused.
+
+Ranges and lengths are checked on the command made from a body (`streams.core.validation`), for HTTP and Kafka
+alike; here stands only what a command cannot hold. The OpenAPI description is made from these same types.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from schemas.entities import RecordMeta
+from streams.core.limits import EPOCH
+
+WAIT_SEC_MAX = 20
+CLAIM_MAX = 1_000
+
+Epoch = Annotated[int, Meta(ge=EPOCH[0], le=EPOCH[1])]
+
+
+class Body(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    rename="camel",
+    forbid_unknown_fields=True,
+    metaclass=RecordMeta,
+):
+    """Base of everything that a caller sends."""
+
+
+class ScheduleBody(Body, kw_only=True):
+    """Exactly one of `runAt`, `delaySec`, `cron`, `everySec`."""
+
+    cron: str | None = None
+    time_zone: str | None = None
+    run_at: str | None = None
+    delay_sec: int | None = None
+    every_sec: int | None = None
+    allow_past: bool = False
+
+
+class TargetBody(Body, kw_only=True):
+    """The workers' pool and what they shall do; the task is the job's name if left out."""
+
+    pool: str = "default"
+    task: str | None = None
+
+
+class RetryBody(Body, kw_only=True):
+    """Attempts in total and the backoff between them."""
+
+    max_attempts: int = 4
+    backoff_base_sec: int = 10
+    backoff_factor: float = 3.0
+    backoff_max_sec: int = 3600
+    jitter: Literal["full", "none"] = "full"
+
+
+class PayloadBody(Body, kw_only=True):
+    """Data for the worker: `payload` (any JSON), or `payloadBase64` with `contentType`."""
+
+    payload: msgspec.Raw | UnsetType = UNSET
+    payload_base64: str | None = None
+    content_type: str | None = None
+
+
+class JobBody(PayloadBody, kw_only=True):
+    """A job to register; only `schedule` is required."""
+
+    schedule: ScheduleBody
+    name: str = ""
+    target: TargetBody = TargetBody()
+    retry_policy: RetryBody = RetryBody()
+    timeout_sec: int = 21_600
+    lease_sec: int = 60
+    max_deliveries: int = 5
+    priority: Literal["high", "normal", "low"] = "normal"
+    misfire_window_sec: int = 86_400
+    overlap_policy: Literal["queue"] = "queue"
+    queue_limit: Literal[1] = 1
+    misfire_policy: Literal["fire_all"] = "fire_all"
+    labels: dict[str, str] = {}
+    reason: str = ""
+
+
+class BatchItem(JobBody, kw_only=True):
+    """A job within a batch, with its own idempotency key."""
+
+    request_key: str | None = None
+
+
+class BatchBody(Body, kw_only=True):
+    """Up to 1,000 jobs."""
+
+    jobs: list[BatchItem]
+
+
+class ReasonBody(Body, kw_only=True):
+    """Why, for the history."""
+
+    reason: str = ""
+
+
+class TriggerBody(PayloadBody, kw_only=True):
+    """A run by hand; without a payload the job's own is used."""
+
+    overlap_policy: Literal["queue"] = "queue"
+    reason: str = ""
+
+
+class ReplayBody(PayloadBody, kw_only=True):
+    """A replay; a payload corrects the one that failed."""
+
+    reason: str = ""
+
+
+class ShortJobBody(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, metaclass=RecordMeta
+):
+    """The short form for one-off tasks; `target_topic` names the worker pool."""
+
+    name: str
+    execute_at: str
+    target_topic: str
+    payload: msgspec.Raw | UnsetType = UNSET
+
+
+class ClaimBody(Body, kw_only=True):
+    """Work for up to `max` free places of a worker, waited for up to `waitSec`."""
+
+    worker_id: str
+    max: Annotated[int, Meta(ge=1, le=CLAIM_MAX)] = 1
+    wait_sec: Annotated[float, Meta(ge=0, le=WAIT_SEC_MAX)] = 0
+    lease_sec: int | None = None
+    claim_id: str | None = None
+
+
+class Held(Body, kw_only=True):
+    """What a worker must show to act on an execution."""
+
+    worker_id: str
+    lease_epoch: Epoch
+
+
+class HeartbeatBody(Held, kw_only=True):
+    """Extends a lease; `progress` (any JSON) is shown to the next attempt."""
+
+    progress: msgspec.Raw | UnsetType = UNSET
+
+
+class CompleteBody(Held, kw_only=True):
+    """A success; `result` is any JSON."""
+
+    result: msgspec.Raw | UnsetType = UNSET
+
+
+class FailBody(Held, kw_only=True):
+    """A failed attempt."""
+
+    error: str
+    retryable: bool = True
+    retry_after_sec: int | None = None
+
+
+class ReleaseBody(Held, kw_only=True):
+    """Hands an execution back; neither attempt nor delivery is spent."""
+
+    delay_sec: int = 0
+
+
+class LeaseItem(Body, kw_only=True):
+    """One lease of a batch of heartbeats."""
+
+    execution_id: str
+    lease_epoch: Epoch
+    progress: msgspec.Raw | UnsetType = UNSET
+
+
+class HeartbeatsBody(Body, kw_only=True):
+    """Heartbeats of one worker."""
+
+    worker_id: str
+    leases: list[LeaseItem]
+
+
+class OutcomeItem(Body, kw_only=True):
+    """One outcome: `result` belongs to COMPLETED; `error` is needed with FAILED."""
+
+    execution_id: str
+    worker_id: str | None = None
+    lease_epoch: Epoch
+    status: Literal["COMPLETED", "FAILED"]
+    result: msgspec.Raw | UnsetType = UNSET
+    error: str | None = None
+    retryable: bool | None = None
+    retry_after_sec: int | None = None
+
+
+class OutcomesBody(Body, kw_only=True):
+    """Outcomes of up to 1,000 executions; `workerId` stands for the items that leave it out."""
+
+    worker_id: str | None = None
+    outcomes: list[OutcomeItem]

@@ -1,0 +1,91 @@
+"""Owns what the API names but this version does not do yet: refused with a clear 400, never ignored.
+
+Looked for in the plain tree of a body, before types: a member that is not built is no unknown member.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from api.problems import Problem, invalid, wrong
+from schemas.replies import FieldProblem
+
+NOT_SUPPORTED = "not_supported"
+TARGET_NOT_SUPPORTED = "target_not_supported"
+SHARED_PREFIX = "shared/"
+
+_JOB_MEMBERS = (
+    "startDeadlineSec",
+    "maxConcurrent",
+    "exclusionGroup",
+    "idempotencyKeyTemplate",
+    "latenessAlertSec",
+)
+_SCHEDULE_MEMBERS = ("jitterSec", "startAt", "endAt", "maxRuns")
+# Member -> the value that is built, and the values a later version will take.
+_POLICIES: dict[str, tuple[object, frozenset[str] | None]] = {
+    "overlapPolicy": ("queue", frozenset({"skip", "allow", "cancel_running"})),
+    "misfirePolicy": ("fire_all", frozenset({"fire_once", "skip"})),
+    "queueLimit": (1, None),
+}
+_TARGET_MEMBERS = ("http", "topic", "key")
+
+
+def check_job(tree: dict[str, Any]) -> None:
+    """Raises the 400 for whatever a job's body names that is not built."""
+    target = tree.get("target")
+    if isinstance(target, dict):
+        found = [name for name in _TARGET_MEMBERS if name in target]
+        if found:
+            raise invalid(
+                *(_unbuilt(f"target.{name}", "only worker pools are built") for name in found),
+                code=TARGET_NOT_SUPPORTED,
+            )
+        check_pool(target.get("pool"), "target.pool")
+    problems = [_unbuilt(name) for name in _JOB_MEMBERS if name in tree]
+    schedule = tree.get("schedule")
+    if isinstance(schedule, dict):
+        # A jitter of 0 is what every job has.
+        problems += [
+            _unbuilt(f"schedule.{name}")
+            for name in _SCHEDULE_MEMBERS
+            if name in schedule and (name, schedule[name]) != ("jitterSec", 0)
+        ]
+    problems += _policy_problems(tree)
+    if problems:
+        raise invalid(*problems, code=NOT_SUPPORTED)
+
+
+def check_members(tree: dict[str, Any], *names: str) -> None:
+    """Raises the 400 for members of other bodies that are not built."""
+    problems = [_unbuilt(name) for name in names if name in tree] + _policy_problems(tree)
+    if problems:
+        raise invalid(*problems, code=NOT_SUPPORTED)
+
+
+def check_pool(pool: object, field: str) -> None:
+    """Raises the 400 for a pool that serves all tenants."""
+    if isinstance(pool, str) and pool.startswith(SHARED_PREFIX):
+        raise wrong(field, "shared pools are not built yet", NOT_SUPPORTED)
+
+
+def parameter(name: str) -> Problem:
+    """The 400 for a query parameter that is not built."""
+    return wrong(name, "is not built yet", NOT_SUPPORTED)
+
+
+def _policy_problems(tree: dict[str, Any]) -> list[FieldProblem]:
+    problems = []
+    for name, (built, later) in _POLICIES.items():
+        given = tree.get(name, built)
+        if later is None:
+            is_later = isinstance(given, int) and not isinstance(given, bool) and given != built
+        else:
+            is_later = isinstance(given, str) and given in later
+        if is_later:
+            problems.append(_unbuilt(name, f"only {built} is built"))
+    return problems
+
+
+def _unbuilt(field: str, why: str = "is not built yet") -> FieldProblem:
+    return FieldProblem(field=field, detail=why)

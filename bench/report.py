@@ -1,0 +1,141 @@
+"""What a result is: scenario, settings, machine, commit, date and figures, as one JSON line.
+
+Figures are numbers and booleans, in objects at most. With `--repeat` each run is printed and the medians are
+what counts; with `--save` the last line is appended to `bench/results/<scenario>.jsonl`. A result that is not
+valid (something was lost, early or twice) is printed and never saved.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from streams.ambient import wall_ms
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "bench" / "results"
+
+Figures = dict[str, Any]
+VALID = "valid"
+"""The figure that says whether the run did what it measures."""
+
+
+def arguments(description: str) -> argparse.ArgumentParser:
+    """The options that every benchmark has."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    parser.add_argument("--repeat", type=int, default=1, help="runs; the result is the median of each figure")
+    parser.add_argument("--save", action="store_true", help="append the result to bench/results/")
+    return parser
+
+
+def run(scenario: str, options: argparse.Namespace, measure: Callable[[], Figures]) -> None:
+    """Measures `--repeat` times, prints, saves; ends with 1 if a run was not valid."""
+    settings = {name: value for name, value in vars(options).items() if name not in {"repeat", "save"}}
+    runs = []
+    for number in range(options.repeat):
+        figures = measure()
+        runs.append(figures)
+        if options.repeat > 1:
+            _print(_result(scenario, settings, figures) | {"run": number + 1})
+    result = _result(scenario, settings, median_of(runs)) | {"runs": len(runs)}
+    _print(result)
+    if not result["figures"].get(VALID, True):
+        sys.exit(1)
+    if options.save:
+        save(result)
+
+
+def _result(scenario: str, settings: Mapping[str, Any], figures: Figures) -> dict[str, Any]:
+    return {
+        "scenario": scenario,
+        "settings": dict(settings),
+        "figures": figures,
+        "machine": machine(),
+        "commit": commit(),
+        "date": datetime.fromtimestamp(wall_ms() // 1000, UTC).isoformat().replace("+00:00", "Z"),
+    }
+
+
+def _print(result: Mapping[str, Any]) -> None:
+    sys.stdout.write(json.dumps(result) + "\n")
+    sys.stdout.flush()
+
+
+def save(result: Mapping[str, Any]) -> None:
+    """Appends a result to its scenario's file."""
+    RESULTS.mkdir(exist_ok=True)
+    with (RESULTS / f"{result['scenario']}.jsonl").open("a") as file:
+        file.write(json.dumps(result) + "\n")
+
+
+def median_of(runs: Sequence[Figures]) -> Figures:
+    """The median of each figure; what must hold must hold in every run."""
+    return {name: _median([each[name] for each in runs if name in each]) for name in runs[0]}
+
+
+def _median(values: list[Any]) -> Any:
+    first = values[0]
+    if isinstance(first, dict):
+        return median_of(values)
+    if isinstance(first, bool):
+        return all(values)
+    if any(value is None for value in values):
+        return None
+    return statistics.median(values)
+
+
+def machine() -> dict[str, Any]:
+    """What the figures depend on most."""
+    return {
+        "cpu": _cpu_model(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "memoryGib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.release()}",
+    }
+
+
+def _cpu_model() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def commit() -> str:
+    """The commit measured; `+` if the server's code has changes that are not committed."""
+    head = _git("rev-parse", "--short", "HEAD")
+    changed = _git("status", "--porcelain", "--", "schemas", "streams", "projections", "api", "dev")
+    return head + "+" if changed else head
+
+
+def _git(*command: str) -> str:
+    done = subprocess.run(["git", *command], capture_output=True, text=True, check=False, cwd=ROOT)
+    return done.stdout.strip()
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """p50, p99, least and most."""
+    if not values:
+        return {}
+    ordered = sorted(values)
+    last = len(ordered) - 1
+    return {
+        "min": round(ordered[0], 2),
+        "p50": round(ordered[last // 2], 2),
+        "p99": round(ordered[min(last, len(ordered) * 99 // 100)], 2),
+        "max": round(ordered[-1], 2),
+    }

@@ -1,0 +1,55 @@
+"""The server under measurement: broker, processors, projections and API in a temporary folder on loopback."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import mkdtemp
+
+from bench.usage import Usage
+from dev.server import Server
+
+TENANT = "default"
+CLOCK_TICK_SEC = 0.2
+KEEP = "HORARIUM_BENCH_KEEP"
+"""Set: the folder with the logs stays, and its name is said."""
+
+
+@contextmanager
+def running(*, shards: int, processors: int, partitions: int = 8) -> Iterator[Server]:
+    """A fresh server whose tenant has this many shards."""
+    folder = Path(mkdtemp(prefix="horarium-bench-"))
+    settings = {"HORARIUM_DEV_SHARDS": f"{TENANT}={shards}"}
+    try:
+        with Server(folder, processors=processors, partitions=partitions, settings=settings) as server:
+            yield server
+    finally:
+        if os.environ.get(KEEP):
+            sys.stderr.write(f"logs: {folder / 'logs'}\n")
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def usage_of(server: Server) -> Usage:
+    """CPU of all its processes; a given broker (HORARIUM_KAFKA, Docker) is not ours to look at."""
+    pids = {name: part.process.pid for name, part in server.parts.items() if part.process is not None}
+    if server.broker is not None:
+        pids["broker"] = server.broker.pid
+    return Usage(pids)
+
+
+def check_alive(server: Server) -> None:
+    """Raises if a part of the server ended: figures of a crashed server are worth nothing."""
+    dead = [name for name, part in server.parts.items() if not part.running]
+    if dead:
+        raise RuntimeError(f"ended under load: {', '.join(dead)}; see {server.data_dir / 'logs'}")
+
+
+def pause(seconds: float) -> None:
+    """Lets time pass outside of an event loop."""
+    threading.Event().wait(seconds)

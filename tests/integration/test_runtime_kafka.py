@@ -1,0 +1,239 @@
+"""Processors on a real broker: crashes at each commit step, take-overs, zombies, several processes."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from schemas import codec
+from streams.ambient import Chance, Clock, monotonic_ms
+from streams.config import ProcessorSettings
+from streams.runtime.checkpoint import Step
+from streams.runtime.partition import Ambient
+from streams.runtime.processor import Processor
+from streams.runtime.telemetry import Telemetry
+from streams.runtime.wiring import build
+from streams.store.memory import MemoryFolder
+from streams.transport.kafka.log import KafkaLog
+from tests.integration.runtime_real import Real, installation
+
+pytestmark = pytest.mark.kafka
+
+# What a take-over costs at most: the session (6 s), the rebalance, 500 ms of patience.
+TAKE_OVER_SEC = 15.0
+QUICK = (Step.SENT, Step.OFFSETS_SENT, Step.COMMITTED)
+STEPS = [pytest.param(step, marks=() if step in QUICK else pytest.mark.slow, id=step.name) for step in Step]
+
+
+def settle(world: Real, command: str) -> None:
+    """The command's effect is in the log; its asker repeats it if no answer came (idempotent)."""
+    world.until(lambda: "JobRegistered" in world.types(), TAKE_OVER_SEC)
+    assert command
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_killed_at_a_commit_step_nothing_is_lost_or_doubled(
+    step: Step, kafka: str, namespace: str, tmp_path: Path
+) -> None:
+    """The predecessor dies for good; another instance without any local state takes over."""
+    with installation(kafka, namespace, tmp_path) as world:
+        child = world.start("p0", crash_at=step)
+        world.until_owned_by("p0")
+        world.armed.touch()
+        command = world.register("job-1", delay_sec=0)
+        assert child.wait(10) == -signal.SIGKILL
+        died = time.monotonic()
+        world.start("p1")
+        settle(world, command)
+        took = time.monotonic() - died
+        world.until(lambda: "ExecutionFired" in world.types())
+        world.request()
+        world.until(lambda: len(world.grants()) == 1)
+        world.stop("p1")
+        assert world.types().count("JobRegistered") == 1
+        assert world.types().count("ExecutionFired") == 1
+        assert world.stored_digest("p1", 0) == world.replayed_digest()
+        assert took < TAKE_OVER_SEC
+
+
+def test_a_restart_with_and_without_its_folder_gives_the_same_state(
+    kafka: str, namespace: str, tmp_path: Path
+) -> None:
+    with installation(kafka, namespace, tmp_path) as world:
+        world.start("p0")
+        world.until_owned_by("p0")
+        for number in range(50):
+            last = world.register(f"job-{number}", delay_sec=1)
+        world.until(lambda: world.answer(last) is not None)
+        world.request(credit=20)
+        world.until(lambda: world.types().count("ExecutionClaimed") == 20)
+        world.stop("p0")
+        kept = world.stored_digest("p0", 0)
+        assert kept == world.replayed_digest()
+        before = len(world.events())
+        world.start("p0", data="elsewhere")
+        world.until(lambda: world.log_of("p0").read_text().count("partition runs") == 2)
+        world.stop("p0")
+        assert len(world.events()) == before
+        assert world.stored_digest("p0", 0, data="elsewhere") == kept
+
+
+def test_several_processes_share_partitions_and_hand_them_over(
+    kafka: str, namespace: str, tmp_path: Path
+) -> None:
+    """Adding, stopping and killing one moves partitions; every job fires once."""
+    with installation(kafka, namespace, tmp_path, partitions=4) as world:
+        world.shards = {"acme": 4}
+        world.start("p0")
+        world.until_owned_by("p0")
+        names = [f"job-{number}" for number in range(120)]
+
+        def register(part: list[str]) -> None:
+            for name in part:
+                world.register(name, delay_sec=1)
+
+        register(names[:30])
+        world.start("p1")
+        register(names[30:60])
+        world.until_owned_by("p0", "p1")
+        register(names[60:90])
+        started = time.monotonic()
+        world.stop("p1")
+        world.until_owned_by("p0", timeout_sec=10)
+        handed_over = time.monotonic() - started
+        world.start("p2")
+        world.until_owned_by("p0", "p2")
+        world.children["p0"].kill()
+        died = time.monotonic()
+        register(names[90:])
+        world.until_owned_by("p2")
+        took = time.monotonic() - died
+        world.until(lambda: fired(world) == sorted(names))
+        for number in range(4):
+            assert all(kind != "Forgotten" for kind in world.types(number))
+        assert handed_over < 10
+        assert took < TAKE_OVER_SEC
+        world.stop("p2")
+        for number in range(4):
+            assert world.stored_digest("p2", number) == world.replayed_digest(number)
+
+
+def fired(world: Real) -> list[str]:
+    return sorted(
+        execution.job_id
+        for number in range(world.partitions)
+        for kind, execution in world.executions(number)
+        if kind == "ExecutionFired"
+    )
+
+
+def in_process(world: Real, name: str, log: KafkaLog) -> tuple[Processor, dict[Step, list[object]]]:
+    hooks: dict[Step, list[object]] = {}
+
+    def on_step(step: Step) -> None:
+        for hook in hooks.pop(step, []):
+            hook()  # type: ignore[operator]
+
+    settings = ProcessorSettings(
+        kafka=world.bootstrap,
+        namespace=world.namespace,
+        partitions=world.partitions,
+        instance=name,
+        dev_shards=world.shards,
+    )
+    times = Ambient(Clock(), monotonic_ms, Chance(1).random)
+    return build(settings, log, MemoryFolder(), times, Telemetry(), on_step), hooks
+
+
+def test_rule_1_and_2_a_zombie_is_refused_by_the_broker(kafka: str, namespace: str, tmp_path: Path) -> None:
+    """It stood still between poll and commit until the group gave its partition away; only a timer is due."""
+    with installation(kafka, namespace, tmp_path) as world:
+        stalls = KafkaLog(kafka, member_settings={"max.poll.interval.ms": 6_000, "session.timeout.ms": 6_000})
+        zombie, hooks = in_process(world, "zombie", stalls)
+        successor, _ = in_process(world, "successor", KafkaLog(kafka))
+        step_until(lambda: len(zombie.ownership.running()) == 1, zombie)
+        command = world.register("job-1", delay_sec=1)
+        step_until(lambda: world.answer(command) is not None, zombie)
+
+        def moved() -> None:
+            step_until(lambda: "ExecutionFired" in world.types(), successor, timeout_sec=30)
+
+        hooks[Step.DECIDED] = [moved]
+        step_until(lambda: not hooks, zombie)
+        step_until(lambda: not len(zombie.ownership), zombie, successor)
+        assert world.types().count("ExecutionFired") == 1
+        zombie.stop()
+        successor.stop()
+
+
+def step_until(condition: object, *processors: Processor, timeout_sec: float = 20) -> None:
+    deadline = time.monotonic() + timeout_sec
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < deadline, "it did not come true"
+        for processor in processors:
+            processor.step()
+
+
+def test_rule_9_a_beat_that_waited_in_the_log_is_in_time(kafka: str, namespace: str, tmp_path: Path) -> None:
+    """Its owner is killed before it can read the beat; its successor comes after the lease's end."""
+    with installation(kafka, namespace, tmp_path) as world:
+        child = world.start("p0")
+        world.until_owned_by("p0")
+        world.register("job-1", delay_sec=0, lease_sec=6)
+        world.request()
+        world.until(lambda: len(world.grants()) == 1)
+        (grant,) = world.grants()
+        child.kill()
+        for _ in range(600):
+            world.request(credit=0)
+        beat_ms = Clock().now_ms()
+        world.beat(grant.execution)
+        assert beat_ms < grant.execution.lease_until_ms
+        world.until(lambda: Clock().now_ms() > grant.execution.lease_until_ms)
+        world.start("p1")
+        world.until(lambda: "LeaseExtended" in world.types(), TAKE_OVER_SEC)
+        kinds = world.types()
+        assert "LeaseExpired" not in kinds[: kinds.index("LeaseExtended")]
+
+
+def test_str_023_a_second_process_on_one_folder_ends_and_touches_nothing(
+    kafka: str, namespace: str, tmp_path: Path
+) -> None:
+    with installation(kafka, namespace, tmp_path) as world:
+        world.start("p0")
+        world.until_owned_by("p0")
+        first = world.children.pop("p0")
+        second = world.start("p0")
+        assert second.wait(15) != 0
+        text = world.log_of("p0").read_text()
+        assert f"state folder {tmp_path / 'data' / 'state' / 'p0'} is held by p0 (pid {first.pid})" in text
+        world.children["p0"] = first
+        command = world.register("job-1")
+        world.until(lambda: world.answer(command) is not None)
+
+
+def test_another_partition_count_is_refused(kafka: str, namespace: str, tmp_path: Path) -> None:
+    with installation(kafka, namespace, tmp_path, partitions=2) as world:
+        world.partitions = 3
+        child = world.start("p0")
+        assert child.wait(20) == 2
+        assert "has 2 partitions and HORARIUM_PARTITIONS is 3" in world.log_of("p0").read_text()
+
+
+def test_what_is_decided_is_decoded_by_everyone(kafka: str, namespace: str, tmp_path: Path) -> None:
+    """STR-015 on a broker: junk goes to quarantine, what follows is applied."""
+    with installation(kafka, namespace, tmp_path) as world:
+        world.start("p0")
+        world.until_owned_by("p0")
+        first = world.register("job-1")
+        junk = bytes.fromhex("000000002affff")
+        world.send(world.topics.commands, 0, junk)
+        second = world.cancel("job-1")
+        world.until(lambda: world.answer(second) is not None)
+        assert world.answer(first) is not None
+        (record,) = world.read(world.topics.quarantine)
+        assert (record.value, record.headers["offset"]) == (junk, b"1")
+        assert codec.decode(world.events()[0].value or b"")

@@ -1,0 +1,97 @@
+"""All partitions in one place: the real engines on in-memory stores, in virtual time, without a log.
+
+What a processor does with its partition, done at once: each command is a transaction. Replies come back as
+values; what would go to the topic `events` is kept in `events`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+
+from schemas import codec
+from schemas.commands import JobCommand, WorkCommand
+from schemas.replies import CommandDone, Reply, WorkDone
+from schemas.topics import partition_of, tenant_partitions
+from streams.core.effects import Answer
+from streams.core.engine import Engine
+from streams.core.instants import parse_instant
+from streams.core.transaction import Logged, Source
+from streams.store.memory import MemoryStore
+
+
+class Cluster:
+    """`partitions` engines; a tenant has the shards given, else one."""
+
+    def __init__(
+        self,
+        partitions: int = 4,
+        shards: dict[str, int] | None = None,
+        now: str = "2026-05-01T00:00:00Z",
+        seed: int = 1,
+    ) -> None:
+        self.now_ms = parse_instant(now, "now")
+        self.partitions = partitions
+        self.shards = shards or {}
+        self.stores = [MemoryStore() for _ in range(partitions)]
+        self.engines = [Engine(number, store, codec, self) for number, store in enumerate(self.stores)]
+        self.chance = random.Random(seed)
+        self.events: list[list[Logged]] = [[] for _ in range(partitions)]
+        self.on_reply: Callable[[int, Reply], None] = lambda partition, reply: None
+        self.down: set[int] = set()
+        self._offset = 0
+
+    def partition_of(self, tenant: str, job_id: str) -> int:
+        return partition_of(tenant, job_id, self.shards.get(tenant, 1), self.partitions)
+
+    def partitions_of(self, tenant: str) -> list[int]:
+        return tenant_partitions(tenant, self.shards.get(tenant, 1), self.partitions)
+
+    def run(self, partition: int, *commands: JobCommand | WorkCommand, sent_ms: int = 0) -> list[Reply]:
+        """One or more transactions of a partition now."""
+        engine = self.engines[partition]
+        replies: list[Reply] = []
+        todo, more = list(commands), True
+        while more:
+            engine.begin(self.now_ms, self.chance.random)
+            for command in todo:
+                self._offset += 1
+                topic = "work" if isinstance(command, WorkCommand) else "commands"
+                engine.decide(command, Source(topic, self._offset, sent_ms or self.now_ms))
+            todo = []
+            more = engine.fire(self.now_ms, 1_000)
+            engine.grant()
+            decided = engine.decided()
+            self.events[partition] += decided.events
+            replies += [effect.reply for effect in decided.effects if isinstance(effect, Answer)]
+            self.stores[partition].write(engine.commit())
+            engine.written()
+        offset = len(self.events[partition]) - 1
+        replies = [_placed(reply, offset) for reply in replies]
+        for reply in replies:
+            self.on_reply(partition, reply)
+        return replies
+
+    def fire_all(self) -> None:
+        """What is due now, in every partition."""
+        for partition in range(self.partitions):
+            if partition not in self.down and self.wakeup_ms([partition]) <= self.now_ms:
+                self.run(partition)
+
+    def wakeup_ms(self, partitions: Sequence[int] | None = None) -> int:
+        """The earliest timer of some partitions."""
+        return min(
+            min(
+                engine.next_wakeup_ms(self.now_ms),
+                self.now_ms if engine.lease_due(self.now_ms) else engine.next_wakeup_ms(self.now_ms),
+            )
+            for engine in (self.engines[number] for number in partitions or range(self.partitions))
+        )
+
+
+def _placed(reply: Reply, offset: int) -> Reply:
+    import msgspec
+
+    if isinstance(reply, CommandDone | WorkDone):
+        return msgspec.structs.replace(reply, offset=offset)
+    return reply

@@ -1,0 +1,56 @@
+"""Results: medians, distributions, and the comparison of saved ones."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from bench.compare import load, table
+from bench.report import median_of, spread
+from bench.usage import per_unit_us
+
+
+def test_medians_by_figure_and_what_must_hold_holds_in_every_run() -> None:
+    runs = [
+        {"a": 1, "late": {"p50": 3.0}, "valid": True},
+        {"a": 9, "late": {"p50": 1.0}, "valid": False},
+        {"a": 2, "late": {"p50": 2.0}, "valid": True},
+    ]
+    assert median_of(runs) == {"a": 2, "late": {"p50": 2.0}, "valid": False}
+
+
+def test_what_one_run_never_reached_has_no_median() -> None:
+    assert median_of([{"behind": 2.0}, {"behind": None}, {"behind": 4.0}]) == {"behind": None}
+
+
+def test_spread() -> None:
+    assert spread(range(1, 101)) == {"min": 1, "p50": 50, "p99": 100, "max": 100}
+    assert spread([7.0]) == {"min": 7.0, "p50": 7.0, "p99": 7.0, "max": 7.0}
+    assert spread([]) == {}
+
+
+def test_cpu_of_the_server_leaves_out_what_makes_the_load() -> None:
+    each = per_unit_us({"p0": 2.0, "api": 1.0, "load": 5.0}, 1_000)
+    assert each == {"p0": 2_000.0, "api": 1_000.0, "load": 5_000.0, "server": 3_000.0}
+
+
+def _result(per_sec: float, cores: int = 2) -> dict[str, Any]:
+    return {
+        "scenario": "herd",
+        "settings": {"n": 10},
+        "figures": {"perSec": per_sec, "late": {"p50": 1}, "valid": True},
+        "machine": {"cpu": "x", "cores": cores},
+    }
+
+
+def test_results_are_compared_within_one_scenario_setting_and_machine(tmp_path: Path) -> None:
+    lines = [_result(100), _result(5, cores=64), _result(150)]
+    (tmp_path / "herd.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    found = load(tmp_path)
+    assert [len(results) for results in found.values()] == [2, 1]
+    before, now = next(iter(found.values()))
+    shown = list(table(before, now))
+    assert len(shown) == 2
+    assert "+50.0%" in shown[0]
+    assert next(table(None, now)).split() == ["perSec", "150.00"]

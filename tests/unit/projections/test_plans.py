@@ -1,0 +1,105 @@
+"""SQLite answers each question by an index: a wrong word in a condition would walk over everything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, Engine, event
+
+from projections.queries import (
+    DeadLetterFilter,
+    ExecutionFilter,
+    JobFilter,
+    get_execution,
+    get_job,
+    job_events,
+    job_skips,
+    list_dead_letters,
+    list_executions,
+    list_jobs,
+    tenant_stats,
+)
+from projections.retention import Retention
+from projections.store import Store
+from projections.tables import offsets
+from schemas.entities import ExecutionStatus
+from tests.unit.projections.story import T0, TENANT
+
+
+@contextmanager
+def plans(engine: Engine) -> Iterator[list[str]]:
+    """The query plans of all SELECTs on the engine's connections."""
+    found: list[str] = []
+
+    def explain(connection: Connection, cursor: Any, sql: str, values: Any, *_: object) -> None:
+        if sql.startswith("SELECT"):
+            raw: Any = connection.connection.dbapi_connection
+            found.extend(row[3] for row in raw.execute(f"EXPLAIN QUERY PLAN {sql}", values))
+
+    event.listen(engine, "before_cursor_execute", explain)
+    yield found
+    event.remove(engine, "before_cursor_execute", explain)
+
+
+def of(**filters: Any) -> Callable[[Connection], object]:
+    return lambda connection: list_executions(connection, TENANT, ExecutionFilter(**filters))
+
+
+RUNNING, PENDING = ExecutionStatus.RUNNING, ExecutionStatus.PENDING
+
+
+@pytest.mark.parametrize(
+    ("ask", "indexes"),
+    [
+        (of(), {"executions_by_time", "jobs_by_next"}),
+        (of(job_id="a"), {"executions_of_job"}),
+        (of(statuses=(RUNNING,)), {"executions_by_status"}),
+        (of(statuses=(RUNNING, PENDING)), {"executions_by_status"}),
+        (of(scheduled_from_ms=T0), {"executions_by_time", "jobs_by_next"}),
+        (lambda db: list_jobs(db, TENANT), {"jobs_by_creation"}),
+        (lambda db: list_jobs(db, TENANT, JobFilter(labels={"a": "b"})), {"jobs_by_creation"}),
+        (lambda db: list_dead_letters(db, TENANT, DeadLetterFilter()), {"executions_dead"}),
+        (lambda db: get_job(db, TENANT, "a"), set()),
+        (lambda db: get_execution(db, TENANT, "a.1.2.s"), set()),
+        (lambda db: job_events(db, TENANT, "a"), set()),
+        (lambda db: job_skips(db, TENANT, "a", 0, 1), set()),
+        (lambda db: tenant_stats(db, TENANT, 0, 1), {"executions_by_status", "executions_dead"}),
+        (lambda db: tenant_stats(db, TENANT, 0, 1, "a"), {"executions_open_of_job"}),
+    ],
+    ids=[str(number) for number in range(14)],
+)
+def test_a_question_has_its_index(
+    tmp_path: Path, ask: Callable[[Connection], object], indexes: set[str]
+) -> None:
+    store = Store(f"sqlite:///{tmp_path / 'read.db'}")
+    store.recreate()
+    with store.reading() as connection, plans(connection.engine) as found:
+        ask(connection)
+    store.close()
+    assert found
+    assert not [line for line in found if line.startswith("SCAN") or "ORDER BY" in line]
+    assert not [name for name in indexes if not any(name in line for line in found)]
+
+
+def test_forgetting_has_its_indexes(tmp_path: Path) -> None:
+    store = Store(f"sqlite:///{tmp_path / 'read.db'}")
+    store.recreate()
+    with store.writing() as writer:
+        writer.insert(offsets, [{"partition": 0, "next_offset": 1, "at_ms": T0}])
+        engine = writer.connection.engine
+    with plans(engine) as found:
+        Retention().purge(store)
+    store.close()
+    for name in (
+        "executions_purgeable",
+        "history_of_jobs_by_time",
+        "skips_by_time",
+        "jobs_finished",
+        "stats_hourly",
+    ):
+        assert any(name in line for line in found), name
+    assert not [line for line in found if line.startswith("SCAN")]

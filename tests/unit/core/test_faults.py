@@ -88,7 +88,7 @@ def test_a_cursor_that_its_schedule_does_not_know_any_more_is_not_stuck() -> Non
     """New zone data may move what the cursor holds; the job must go on, and the occurrence is not lost."""
     world = World()
     world.register(cron="0 12 * * *")
-    cursor = replace(world.cursor(), next_ms=world.cursor, next_due_ms=0().next_ms - 3_600_000)
+    cursor = replace(world.cursor(), next_ms=world.cursor().next_ms - 3_600_000, next_due_ms=0)
     event = CursorMoved(at_ms=world.now_ms, actor="", cause="", cursor=cursor)
     world.engine.apply(ids.key_of(cursor), encode(event))
     world.store.write(world.engine.commit())

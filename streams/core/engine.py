@@ -54,6 +54,7 @@ from streams.core.handlers.leasing import report
 from streams.core.handlers.outcome import Done
 from streams.core.handlers.pausing import pause_job, resume_job
 from streams.core.handlers.registration import register_job, update_job
+from streams.core.handlers.rezoning import recompute_some
 from streams.core.handlers.timing import pause_after_error, visit
 from streams.core.handlers.triggering import backfill_job, replay_dead_letter, trigger_job
 from streams.core.invariants import InvariantError, invariant
@@ -87,6 +88,8 @@ class Engine:
         self._tx: Transaction | None = None
         self._settled_ms = 0
         self._unmatched: list[str] = []
+        self._rezoning = 0
+        """While a pass over new time zone data goes on: the partition count to record when it is through."""
 
     # -- live
 
@@ -100,7 +103,10 @@ class Engine:
         self._unmatched = []
 
     def open_partition(self, partition_count: int) -> None:
-        """Records what the partition was made with, if that is new. Raises InvariantError if P changed."""
+        """Records what the partition was made with, if that is new. Raises InvariantError if P changed.
+
+        Newer time zone data than recorded start a pass over its jobs (`rezoning`); older ones change nothing.
+        """
         tx = self._open()
         known = self.state.meta()
         invariant(
@@ -108,9 +114,17 @@ class Engine:
             f"partition {self.partition} was made for {known.partition_count if known else 0} partitions, "
             f"not {partition_count}",
         )
+        if known is None:
+            self._record_meta(tx, partition_count)
+        elif known.tz_version < TZ_VERSION:
+            self._rezoning = partition_count
+        elif known.tz_version > TZ_VERSION:
+            detail = f"tzdata {TZ_VERSION} is older than the partition's {known.tz_version}"
+            tx.effects.append(Alert("tz_shift", "", detail))
+
+    def _record_meta(self, tx: Transaction, partition_count: int) -> None:
         meta = PartitionMeta(partition=self.partition, partition_count=partition_count, tz_version=TZ_VERSION)
-        if meta != known:
-            tx.emit(PartitionOpened, meta=meta)
+        tx.emit(PartitionOpened, meta=meta)
 
     def decide(self, command: JobCommand | WorkCommand, source: Source) -> None:
         """Decides a command and answers it. Raises only InvariantError: the partition must stop."""
@@ -137,7 +151,11 @@ class Engine:
         ended = self.state.leases.pop(min(settled_ms, tx.now_ms), limit)
         for key in (*ended, *visited):
             self._visit(tx, key)
-        return len(visited) == limit or len(ended) == limit
+        more = len(visited) == limit or len(ended) == limit
+        if self._rezoning and not more and not recompute_some(tx):
+            self._record_meta(tx, self._rezoning)
+            self._rezoning = 0
+        return more
 
     def grant(self) -> None:
         """Gives pending executions to parked requests, in the pools that this transaction touched. Pools that
@@ -175,7 +193,7 @@ class Engine:
 
     def next_wakeup_ms(self, now_ms: int) -> int:
         """When `fire` should be called next, lease ends left aside."""
-        if self._unmatched:
+        if self._unmatched or self._rezoning:
             return now_ms
         self.state.timers.load_ahead(now_ms)
         soonest = self.state.timers.next_ms()

@@ -14,6 +14,9 @@ CHECKPOINT = b"m\x00checkpoint"
 LAST_TOKEN = b"f\x00token"
 """The highest fencing token granted."""
 
+REZONED_TO = b"f\x00rezoned"
+"""The newest job that a pass over new time zone data has looked at."""
+
 _MINUTE = struct.Struct(">I")
 _TIME = struct.Struct(">Q")
 _PRIORITY = {"HIGH": b"\x00", "NORMAL": b"\x01", "LOW": b"\x02"}

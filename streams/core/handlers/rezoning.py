@@ -1,0 +1,61 @@
+"""New time zone data: jobs whose next occurrence it moves are recomputed, a few at a time (semantics §3).
+
+From older data to newer only. The pass remembers where it is, so a restart goes on there, and the partition's
+meta takes the new version when it is through. Jobs that the data do not move are not touched.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from msgspec.structs import replace
+
+from schemas.entities import Job, ScheduleKind
+from schemas.events import ScheduleShifted
+from streams.core import keys
+from streams.core.effects import Alert
+from streams.core.handlers.scheduling import point
+from streams.core.instants import format_instant
+from streams.core.lifecycle import JOB_FINAL
+from streams.core.transaction import Transaction
+from streams.core.zones import TZ_VERSION
+
+JOBS_PER_PASS = 100
+"""Low priority: some milliseconds of a pass that had time to spare."""
+
+_JOBS = (keys.entity("job:"), keys.after(keys.entity("job:")))
+
+
+def recompute_some(tx: Transaction) -> bool:
+    """One part of the pass; True if there are jobs left."""
+    start, end = _JOBS
+    position = tx.state.kv.get(keys.REZONED_TO)
+    if position is not None:
+        start = position + b"\x00"
+    found = [key for key, _ in islice(tx.state.kv.scan(start, end), JOBS_PER_PASS)]
+    for key in found:
+        tenant, _, job_id = key[len(_JOBS[0]) :].decode().partition("/")
+        job = tx.state.job(tenant, job_id)
+        if job is not None and job.schedule.kind is ScheduleKind.CRON:
+            _recompute(tx, job)
+    if len(found) == JOBS_PER_PASS:
+        tx.state.kv.put(keys.REZONED_TO, found[-1])
+        return True
+    tx.state.kv.put(keys.REZONED_TO, None)
+    return False
+
+
+def _recompute(tx: Transaction, job: Job) -> None:
+    cursor = tx.state.cursor(job)
+    due_ms = cursor.next_due_ms or cursor.next_ms
+    if cursor.status in JOB_FINAL or cursor.tz_version >= TZ_VERSION or not cursor.next_ms:
+        return
+    if due_ms <= tx.now_ms:
+        return  # promised and due: it is settled as it stands, and the next one follows the new data
+    moved = point(job, cursor, cursor.last_ms or job.created_ms, cursor.last_local)
+    if (moved.next_ms, moved.next_local) == (cursor.next_ms, cursor.next_local):
+        return
+    tx.emit_cursor(ScheduleShifted, cursor, replace(moved, skips=(), tz_version=TZ_VERSION))
+    to = format_instant(moved.next_ms) if moved.next_ms else "never"
+    shift = f"{format_instant(cursor.next_ms)} to {to}"
+    tx.effects.append(Alert("tz_shift", job.tenant, f"job {job.job_id} in {job.schedule.time_zone}: {shift}"))

@@ -56,7 +56,7 @@ class StatusBoard:
             self._tell(oldest, now_ms)
 
     def forget(self, partition: Partition, handed_over: bool) -> None:
-        """It is not ours any more. Handed over: nobody runs it until its new owner speaks. Lost: its new owner
+        """It is not ours any more. Handed over: nobody runs it until its new owner speaks. Lost: that one
         may have spoken already."""
         number = str(partition.number)
         if handed_over:

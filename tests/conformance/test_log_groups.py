@@ -197,8 +197,9 @@ def test_what_a_callback_raises_comes_out_of_poll_and_the_partition_goes_all_the
         raise LogFatal(f"cannot finish {partitions}")
 
     first, second = Seen(fail), Seen()
-    one, two = setup.member(first), setup.member(second)
+    one = setup.member(first)
     setup.pump([one], lambda: first.owned == {0, 1})
+    two = setup.member(second)
     with pytest.raises(LogFatal, match="cannot finish"):
         setup.pump([one, two], lambda: False)
     setup.pump([one, two], lambda: len(second.owned) == 1)

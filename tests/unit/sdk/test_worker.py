@@ -209,12 +209,13 @@ async def test_beats_of_many_executions_share_a_request(bench: Bench) -> None:
     async def work(ctx: Context[Any]) -> None:
         await asyncio.Event().wait()
 
-    for number in range(10):
-        bench.server.add(f"e{number}")
     worker = bench.start()
-    await until(lambda: worker.running == 10)
+    for number in range(5):
+        await bench.clock.advance_to(number)
+        bench.server.add(f"e{number}")
+        await until(lambda number=number: worker.running == number + 1)  # type: ignore[misc]
     await bench.clock.advance_to(20)
-    await until(lambda: all(task.until >= 79.75 for task in bench.server.tasks.values()))
+    await until(lambda: all(task.until >= 79 for task in bench.server.tasks.values()))
     assert len(bench.server.paths("/heartbeats")) == 1
 
 
@@ -382,6 +383,8 @@ async def test_progress_reaches_the_next_attempt(bench: Bench) -> None:
 
     task = bench.server.add("e1")
     bench.start()
+    # No time passes before the failure is reported: the progress must not wait for its second.
+    await until(lambda: task.attempt == 2)
     await moving(bench, lambda: task.status == "COMPLETED")
     assert found == [None, {"row": 99}]
     assert len(bench.server.paths("/heartbeats")) <= 2
@@ -454,6 +457,7 @@ async def test_grants_that_come_with_the_end_are_handed_back(bench: Bench) -> No
     worker = bench.start()
     await until(lambda: bool(bench.server.paths("/claim")))
     worker.drain()
+    await bench.clock.advance_to(0.25)
     task = bench.server.add("e1")
     await until(lambda: task.released == 1)
     await bench.drained()

@@ -3,7 +3,7 @@
 # Java 17+ with Maven for a broker.
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo test quick check lint types contracts tests walk lock fmt clean
+.PHONY: help up demo test quick check lint types contracts tests walk bench lock fmt clean
 
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
@@ -57,6 +57,14 @@ tests: $(VENV) ## all tests
 
 walk: $(VENV) ## schedules against the slow reference at every offset change of every zone (15 minutes)
 	@$(RUN) -m pytest -m long
+
+bench: $(VENV) ## a quick set of benchmarks; docs/benchmarks.md says how to read them (5 minutes)
+	@$(RUN) -m dev.kafka
+	@$(RUN) -m bench.core --registered 10000 100000
+	@$(RUN) -m bench.processor -n 10000
+	@for shards in 1 8; do \
+		$(RUN) -m bench.steady --shards $$shards && $(RUN) -m bench.herd -n 10000 --shards $$shards || exit 1; \
+	done
 
 fmt: $(VENV) ## format, and fix what ruff can fix
 	@$(RUN) -m ruff check --fix

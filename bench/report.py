@@ -1,7 +1,9 @@
 """What a result is: scenario, settings, machine, commit, date and figures, as one JSON line.
 
+`loadAverageBefore` tells how busy the machine was with other things: above 0.5, distrust every time.
+
 Figures are numbers and booleans, in objects at most. With `--repeat` each run is printed and the medians are
-what counts; with `--save` the last line is appended to `bench/results/<scenario>.jsonl`. A result that is not
+what counts. With `--save` the last line is appended to `bench/results/<scenario>.jsonl`. A result that is not
 valid (something was lost, early or twice) is printed and never saved.
 """
 
@@ -43,12 +45,14 @@ def run(scenario: str, options: argparse.Namespace, measure: Callable[[], Figure
     """Measures `--repeat` times, prints, saves; ends with 1 if a run was not valid."""
     settings = {name: value for name, value in vars(options).items() if name not in {"repeat", "save"}}
     runs = []
+    load_average = round(os.getloadavg()[0], 2)
     for number in range(options.repeat):
         figures = measure()
         runs.append(figures)
         if options.repeat > 1:
             _print(_result(scenario, settings, figures) | {"run": number + 1})
-    result = _result(scenario, settings, median_of(runs)) | {"runs": len(runs)}
+    result = _result(scenario, settings, median_of(runs))
+    result |= {"runs": len(runs), "loadAverageBefore": load_average}
     _print(result)
     if not result["figures"].get(VALID, True):
         sys.exit(1)

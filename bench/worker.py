@@ -87,8 +87,14 @@ class Seen:
             "early": sum(ms < 0 for ms in late),
             "redelivered": len(self.grants) - len(self.accepted),
             "refused": len(self.refused),
+            "grantsPerExecution": round(self.grants_made() / max(1, len(self.accepted)), 2),
             "valid": lost == twice == 0 and all(ms >= 0 for ms in late) and not self.refused,
         }
+
+    def grants_made(self) -> int:
+        """Leases given for what was accepted; more than one each were handed back or ran out."""
+        epochs = {grant.execution_id: grant.lease_epoch for grant, _ in self.grants}
+        return sum(epochs[execution_id] for execution_id in self.accepted)
 
     def lateness_ms(self) -> list[int]:
         """startedAt - due of each grant. A fresh lease ends `lease_sec` after its execution was started."""

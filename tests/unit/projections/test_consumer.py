@@ -10,6 +10,7 @@ import pytest
 from projections import consumer
 from projections.consumer import Follower, WrongPartitionsError
 from projections.queries import list_jobs, positions
+from projections.stats import StatRows
 from projections.store import SHAPE, PositionsMovedError, Store
 from projections.tables import jobs, meta
 from schemas.topics import Topics, catalogue
@@ -238,3 +239,15 @@ def test_a_trimmed_log_is_read_from_its_beginning(store: Store, log: ScriptedLog
     log.trim(TopicPartition(EVENTS, 0), 30)
     follower.catch_up(threading.Event())
     assert rows_of(store)["history"]
+
+
+def test_a_step_that_failed_is_taken_again(
+    store: Store, log: ScriptedLog, follower: Follower, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = long_story(1).records
+    write(log, records)
+    with monkeypatch.context() as patched:
+        patched.setattr(StatRows, "write", lambda *_: raise_error(OSError("disk full")))
+        with pytest.raises(OSError, match="disk full"):
+            follower.step()
+    assert follower.step() == len(records)

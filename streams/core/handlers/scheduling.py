@@ -323,5 +323,7 @@ def _make_kept(tx: Transaction, job: Job, cursor: Cursor) -> Cursor:
         )
         rest = [left, *rest]
     moved = tx.emit_cursor(CursorMoved, cursor, replace(cursor, catch_up=tuple(rest), skips=()))
+    if tx.state.execution(job.tenant, _scheduled_id(job, made.utc_ms)) is not None:
+        return follow_up(tx, job, moved)  # new zone data brought an instant back
     fire(tx, job, made.utc_ms, WaitingFor.WORKER)
     return moved

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from schemas import ids
 from schemas.commands import ReplayDeadLetter, TriggerJob
 from schemas.entities import (
+    Content,
     Execution,
     ExecutionKind,
     ExecutionStatus,
@@ -17,9 +18,10 @@ from schemas.entities import (
 from schemas.events import ContentKept, DeadLetterReplayed, ExecutionSkipped
 from streams.core.handlers.ending import content_of
 from streams.core.handlers.outcome import Done
+from streams.core.handlers.registration import canonical
 from streams.core.handlers.scheduling import fire, new_execution, overlap, settle
 from streams.core.lifecycle import JOB_FINAL
-from streams.core.refusals import JOB_FINISHED, NOT_DEAD_LETTERED, Refusal, not_found
+from streams.core.refusals import JOB_FINISHED, KEY_REUSED, NOT_DEAD_LETTERED, Refusal, not_found
 from streams.core.transaction import Transaction
 
 
@@ -33,6 +35,8 @@ def trigger_job(tx: Transaction, command: TriggerJob) -> Done | Refusal:
     execution_id = ids.manual_execution_id(job.job_id, job.incarnation, key)
     repeated = tx.state.execution(command.tenant, execution_id)
     if repeated is not None:
+        if not repeated.replays and not _is_same(content_of(tx, repeated)[0], job.content, command):
+            return KEY_REUSED
         return Done(202, execution=repeated, replayed=True)
     if cursor.status in JOB_FINAL:
         return JOB_FINISHED
@@ -65,7 +69,8 @@ def replay_dead_letter(tx: Transaction, command: ReplayDeadLetter) -> Done | Ref
         return not_found("dead letter")
     request = command.request_key or command.command_id
     if execution.replay_key == request:
-        return Done(202, execution=execution, replayed=True)
+        sent = content_of(tx, execution)[0]
+        return Done(202, execution=execution, replayed=True) if _is_same(sent, sent, command) else KEY_REUSED
     if execution.status is not ExecutionStatus.FAILED:
         return NOT_DEAD_LETTERED
     replays = execution.replays + 1
@@ -87,6 +92,14 @@ def replay_dead_letter(tx: Transaction, command: ReplayDeadLetter) -> Done | Ref
     if not busy:
         tx.want_work(replayed)
     return Done(202, execution=replayed)
+
+
+def _is_same(sent: Content, default: Content, command: TriggerJob | ReplayDeadLetter) -> bool:
+    """Whether a request with a key that was used means the payload that was sent with it."""
+    asked = default
+    if command.payload is not None:
+        asked = replace(default, payload=command.payload, content_type=command.content_type)
+    return canonical(asked) == canonical(sent) and asked.content_type == sent.content_type
 
 
 def _anew(execution: Execution, now_ms: int, key: str, replays: int, request: str, busy: bool) -> Execution:

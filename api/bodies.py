@@ -125,18 +125,14 @@ class Items:
         if whole:
             raise of_faults(whole)
         self.trees: list[Any] = tree
-        self._bytes: list[msgspec.Raw] = _members(body)[member]
+        members: dict[str, msgspec.Raw] = _decoder(dict[str, msgspec.Raw]).decode(body)
+        self._bytes: list[msgspec.Raw] = _decoder(list[msgspec.Raw]).decode(members[member])
 
     def typed(self, index: int, kind: type[T]) -> T:
         """One item; a Problem that names the fields from the item on."""
         if self.faults and index in self.faults:
             raise of_faults(self.faults[index], skip=2)
         return typed(self._bytes[index], kind)
-
-
-def _members(body: bytes) -> dict[str, Any]:
-    members = _decoder(dict[str, msgspec.Raw]).decode(body)
-    return {name: _decoder(list[msgspec.Raw]).decode(raw) for name, raw in members.items() if raw[:1] == b"["}
 
 
 @cache

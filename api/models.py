@@ -40,6 +40,7 @@ class ScheduleBody(Body, kw_only=True):
     delay_sec: int | None = None
     every_sec: int | None = None
     allow_past: bool = False
+    jitter_sec: Literal[0] = 0
 
 
 class TargetBody(Body, kw_only=True):

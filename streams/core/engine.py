@@ -181,7 +181,7 @@ class Engine:
         """Drops what is open, if anything. Its requests stay parked, so their pools are matched again."""
         if self._tx is None:
             return
-        self._unmatched = self._tx.pools
+        self._unmatched = list(dict.fromkeys(self._tx.pools))
         self._tx = None
         self._parking.undo()
         self.state.kv.clear()

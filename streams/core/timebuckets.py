@@ -11,6 +11,7 @@ clock, since log lag is not death (architecture §5.9).
 
 from __future__ import annotations
 
+from collections import deque
 from heapq import heapify, heappop, heappush
 
 from streams.core import keys
@@ -40,6 +41,7 @@ class TimeBuckets:
         self._floor_ms = self._stored_floor()
         self._buckets: dict[tuple[int, str], _Bucket] = {}
         self._tops: list[tuple[int, int, str]] = []  # (filed, minute, tenant); may be out of date
+        self._served = ""  # the tenant whose turn was the last
         self._added: list[tuple[int, str, str]] = []
         self._loaded_to = 0  # first minute that is not in memory
         self._first = 0  # oldest minute that may have entries in the store
@@ -114,7 +116,7 @@ class TimeBuckets:
             first = next(self._kv.scan(start, keys.after(b"t" + self._stream)), None)
             minute = horizon + 1 if first is None else keys.minute_of(first[0])
             if minute <= horizon:
-                self._load_minute(minute)
+                self._load_minute(minute, now_ms)
                 minute += 1
             self._loaded_to = min(minute, horizon + 1)
 
@@ -122,63 +124,73 @@ class TimeBuckets:
         """Log keys of due entries, at most `limit`, tenants in turn. Handled unless `reload` is called."""
         self.load_ahead(now_ms)
         taken: list[str] = []
-        reached = self._floor_ms
-        while len(taken) < limit:
-            due = self._due_buckets(now_ms)
-            if not due:
-                break
-            for minute, tenant in due:
-                self._take(minute, tenant, now_ms, min(SHARE, limit - len(taken)), taken)
+        due = self._due_minutes(now_ms)
+        turns = deque(sorted(due, key=lambda tenant: (tenant <= self._served, tenant)))
+        while turns and len(taken) < limit:
+            tenant = self._served = turns.popleft()
+            minutes = due[tenant]
+            if not self._take(minutes[0], tenant, now_ms, min(SHARE, limit - len(taken)), taken):
+                minutes.popleft()
+            if minutes:
+                turns.append(tenant)
+        for tenant in turns:
+            for minute in due[tenant]:
+                heappush(self._tops, (self._buckets[minute, tenant].heap[0][0], minute, tenant))
         if taken:
             # Kept with the positions, so that a replay files nothing behind them either.
-            self._kv.put(keys.scan_floor(self._stream), reached.to_bytes(8, "big"))
+            self._kv.put(keys.scan_floor(self._stream), self._floor_ms.to_bytes(8, "big"))
         if now_ms // keys.MINUTE_MS > self._first:
             self._drop_finished_minutes(now_ms)
         return taken
 
-    def _due_buckets(self, now_ms: int) -> list[tuple[int, str]]:
-        """Takes every bucket with a due top off the heap of tops."""
-        due: dict[tuple[int, str], None] = {}
+    def _due_minutes(self, now_ms: int) -> dict[str, deque[int]]:
+        """Takes every bucket with a due top off the heap of tops: minutes by tenant, the oldest first."""
+        due: dict[str, dict[int, None]] = {}
         while (filed := self.next_ms()) is not None and filed <= now_ms:
             _, minute, tenant = heappop(self._tops)
-            due[minute, tenant] = None
-        return list(due)
+            due.setdefault(tenant, {})[minute] = None
+        return {tenant: deque(minutes) for tenant, minutes in due.items()}
 
-    def _take(self, minute: int, tenant: str, now_ms: int, share: int, taken: list[str]) -> None:
+    def _take(self, minute: int, tenant: str, now_ms: int, share: int, taken: list[str]) -> bool:
+        """One turn of a tenant in one of its minutes; True if there is more due."""
         bucket = self._buckets[minute, tenant]
-        last: tuple[int, str] | None = None
+        last = bucket.heap[0]
         while share and bucket.heap and bucket.heap[0][0] <= now_ms:
             last = heappop(bucket.heap)
             taken.append(last[1])
             share -= 1
             if not bucket.heap and bucket.more is not None:
-                self._load_bucket(minute, tenant, bucket, bucket.more)
-        if last is not None:
-            handled = keys.timer(self._stream, last[0], tenant, last[1])
-            self._kv.put(keys.position(self._stream, minute, tenant), handled)
-        if bucket.heap:
-            heappush(self._tops, (bucket.heap[0][0], minute, tenant))
-        else:
+                self._load_bucket(minute, tenant, bucket, bucket.more, now_ms)
+        handled = keys.timer(self._stream, last[0], tenant, last[1])
+        self._kv.put(keys.position(self._stream, minute, tenant), handled)
+        if not bucket.heap:
             del self._buckets[minute, tenant]
+            return False
+        if bucket.heap[0][0] <= now_ms:
+            return True
+        heappush(self._tops, (bucket.heap[0][0], minute, tenant))
+        return False
 
-    def _load_minute(self, minute: int) -> None:
+    def _load_minute(self, minute: int, now_ms: int) -> None:
         at, end = keys.minute_prefix(self._stream, minute), keys.minute_prefix(self._stream, minute + 1)
         while (found := next(self._kv.scan(at, end), None)) is not None:
             tenant = keys.split_timer(found[0])[0]
             position = self._kv.get(keys.position(self._stream, minute, tenant))
             start = position + b"\x00" if position else keys.tenant_prefix(self._stream, minute, tenant)
             bucket = _Bucket()
-            self._load_bucket(minute, tenant, bucket, start)
+            self._load_bucket(minute, tenant, bucket, start, now_ms)
             if bucket.heap:
                 self._buckets[minute, tenant] = bucket
                 heappush(self._tops, (bucket.heap[0][0], minute, tenant))
             at = keys.after(keys.tenant_prefix(self._stream, minute, tenant))
 
-    def _load_bucket(self, minute: int, tenant: str, bucket: _Bucket, start: bytes) -> None:
+    def _load_bucket(self, minute: int, tenant: str, bucket: _Bucket, start: bytes, now_ms: int) -> None:
+        """Of a minute that is over only a share: after an outage there are many of them."""
         bucket.more = None
+        room = SHARE if minute < now_ms // keys.MINUTE_MS else WHEEL_TENANT_MAX
         end = keys.after(keys.tenant_prefix(self._stream, minute, tenant))
         for key, _ in self._kv.scan(start, end):
-            if len(bucket.heap) == WHEEL_TENANT_MAX:
+            if len(bucket.heap) == room:
                 bucket.more = key
                 break
             _, filed, entity_key = keys.split_timer(key)

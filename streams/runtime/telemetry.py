@@ -125,7 +125,8 @@ class Telemetry:
     def alert(self, alert: Alert, **where: object) -> None:
         """An error line and a count: this is for people."""
         self.alerts.labels(alert.kind).inc()
-        LOGGER.error(alert.detail, extra={"alert": alert.kind, "tenant": alert.tenant, **where})
+        tenant = {"tenant": alert.tenant} if alert.tenant else {}
+        LOGGER.error(alert.detail, extra={"alert": alert.kind, **tenant, **where})
 
     def info(self, message: str, **where: object) -> None:
         LOGGER.info(message, extra=where)

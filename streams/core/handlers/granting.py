@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from schemas.commands import RequestWork
-from schemas.entities import Execution, ExecutionStatus, WaitingFor
+from schemas.entities import Execution, ExecutionStatus, LeaseEnd, WaitingFor
 from schemas.events import ExecutionCancelled, ExecutionClaimed
 from schemas.replies import Grant, Granted, WorkHinted, WorkSeen
 from streams.core import keys
@@ -132,6 +132,7 @@ def _claim(tx: Transaction, execution: Execution, credit: Credit) -> Grant:
             lease_sec=lease_sec,
             lease_until_ms=min(tx.now_ms + lease_sec * 1000, deadline_ms),
             deadline_ms=deadline_ms,
+            lease_end=LeaseEnd.NONE,
         ),
     )
     lease = tx.state.lease(claimed)

@@ -99,6 +99,7 @@ def _accept(tx: Transaction, execution: Execution, item: LeaseRef) -> ItemResult
                 status=ExecutionStatus.COMPLETED,
                 lease_end=LeaseEnd.COMPLETED,
                 result=item.result,
+                error="",  # of an earlier attempt; the read model keeps those
             )
         case Failure():
             after_ms = None if item.retry_after_sec < 0 else item.retry_after_sec * 1000

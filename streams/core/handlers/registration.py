@@ -192,12 +192,13 @@ def fingerprint(command: RegisterJob | UpdateJob) -> str:
     """Hash of what a registration means: its JSON payload is compared by value, so that a retry that was
     serialised anew is the same request."""
     content = command.content
-    meaning = replace(content, payload=_canonical(content))
+    meaning = replace(content, payload=canonical(content))
     parts = (command.schedule, command.pool, meaning, command.policies)
     return hashlib.sha256(msgspec.msgpack.encode(parts, order="deterministic")).hexdigest()[:32]
 
 
-def _canonical(content: Content) -> bytes:
+def canonical(content: Content) -> bytes:
+    """The payload as it is compared."""
     if content.content_type not in _JSON or not content.payload:
         return content.payload
     try:

@@ -6,17 +6,27 @@ from msgspec.structs import replace
 
 from schemas import ids
 from schemas.commands import BackfillJob, ReplayDeadLetter, TriggerJob
-from schemas.entities import Execution, ExecutionKind, ExecutionStatus, KeptContent, LeaseEnd, WaitingFor
+from schemas.entities import (
+    Content,
+    Execution,
+    ExecutionKind,
+    ExecutionStatus,
+    Job,
+    KeptContent,
+    LeaseEnd,
+    WaitingFor,
+)
 from schemas.events import ContentKept, DeadLetterReplayed
 from schemas.replies import FieldProblem
 from streams.core.handlers.ending import content_of
 from streams.core.handlers.firing import Origin, fire, fire_skipped, scheduled
 from streams.core.handlers.following import overlap, wait_in_line
 from streams.core.handlers.outcome import Done
+from streams.core.handlers.registration import canonical
 from streams.core.handlers.scheduling import settle
 from streams.core.lifecycle import JOB_FINAL
 from streams.core.planning import plan, seed_of
-from streams.core.refusals import JOB_FINISHED, NOT_DEAD_LETTERED, Refusal, invalid, not_found
+from streams.core.refusals import JOB_FINISHED, KEY_REUSED, NOT_DEAD_LETTERED, Refusal, invalid, not_found
 from streams.core.schedule import next_occurrence
 from streams.core.transaction import Transaction
 
@@ -35,6 +45,8 @@ def trigger_job(tx: Transaction, command: TriggerJob) -> Done | Refusal:
     )
     earlier = tx.state.execution(command.tenant, origin.execution_id)
     if earlier is not None:
+        if not _is_same(tx, job, earlier, command):
+            return KEY_REUSED
         return Done(202, execution=earlier, replayed=True)
     if cursor.status in JOB_FINAL:
         return JOB_FINISHED
@@ -97,7 +109,8 @@ def replay_dead_letter(tx: Transaction, command: ReplayDeadLetter) -> Done | Ref
         return not_found("dead letter")
     request = command.request_key or command.command_id
     if execution.replay_key == request:
-        return Done(202, execution=execution, replayed=True)
+        sent = content_of(tx, execution)[0]
+        return Done(202, execution=execution, replayed=True) if _is_payload(sent, command) else KEY_REUSED
     if execution.status is not ExecutionStatus.FAILED:
         return NOT_DEAD_LETTERED
     replays = execution.replays + 1
@@ -119,6 +132,29 @@ def replay_dead_letter(tx: Transaction, command: ReplayDeadLetter) -> Done | Ref
     if not busy:
         tx.want_work(replayed)
     return Done(202, execution=replayed)
+
+
+def _is_same(tx: Transaction, job: Job, earlier: Execution, command: TriggerJob) -> bool:
+    """Whether a trigger with a key that was used means the payload sent with it, as far as that is known."""
+    if earlier.replays or earlier.status is ExecutionStatus.SKIPPED:
+        return True
+    kept = tx.state.kept_content(earlier)
+    if kept is None:
+        return command.payload is None
+    if command.payload is not None:
+        return _is_payload(kept.content, command)
+    if earlier.status is not ExecutionStatus.FAILED:
+        return False
+    # A dead letter has a copy of what its job gave.
+    given = (job.content.content_type, canonical(job.content))
+    return job.version != earlier.job_version or given == (kept.content.content_type, canonical(kept.content))
+
+
+def _is_payload(sent: Content, command: TriggerJob | ReplayDeadLetter) -> bool:
+    if command.payload is None:
+        return True
+    asked = replace(sent, payload=command.payload, content_type=command.content_type)
+    return canonical(asked) == canonical(sent) and asked.content_type == sent.content_type
 
 
 def _anew(execution: Execution, now_ms: int, key: str, replays: int, request: str, busy: bool) -> Execution:

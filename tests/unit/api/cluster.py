@@ -6,13 +6,15 @@ values; what would go to the topic `events` is kept in `events`.
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+
+import msgspec
 
 from schemas import codec
 from schemas.commands import JobCommand, WorkCommand
 from schemas.replies import CommandDone, Reply, WorkDone
 from schemas.topics import partition_of, tenant_partitions
+from streams.ambient import Chance
 from streams.core.effects import Answer
 from streams.core.engine import Engine
 from streams.core.instants import parse_instant
@@ -35,10 +37,8 @@ class Cluster:
         self.shards = shards or {}
         self.stores = [MemoryStore() for _ in range(partitions)]
         self.engines = [Engine(number, store, codec, self) for number, store in enumerate(self.stores)]
-        self.chance = random.Random(seed)
+        self.chance = Chance(seed)
         self.events: list[list[Logged]] = [[] for _ in range(partitions)]
-        self.on_reply: Callable[[int, Reply], None] = lambda partition, reply: None
-        self.down: set[int] = set()
         self._offset = 0
 
     def partition_of(self, tenant: str, job_id: str) -> int:
@@ -67,31 +67,17 @@ class Cluster:
             self.stores[partition].write(engine.commit())
             engine.written()
         offset = len(self.events[partition]) - 1
-        replies = [_placed(reply, offset) for reply in replies]
-        for reply in replies:
-            self.on_reply(partition, reply)
-        return replies
-
-    def fire_all(self) -> None:
-        """What is due now, in every partition."""
-        for partition in range(self.partitions):
-            if partition not in self.down and self.wakeup_ms([partition]) <= self.now_ms:
-                self.run(partition)
+        return [_placed(reply, offset) for reply in replies]
 
     def wakeup_ms(self, partitions: Sequence[int] | None = None) -> int:
         """The earliest timer of some partitions."""
         return min(
-            min(
-                engine.next_wakeup_ms(self.now_ms),
-                self.now_ms if engine.lease_due(self.now_ms) else engine.next_wakeup_ms(self.now_ms),
-            )
+            self.now_ms if engine.lease_due(self.now_ms) else engine.next_wakeup_ms(self.now_ms)
             for engine in (self.engines[number] for number in partitions or range(self.partitions))
         )
 
 
 def _placed(reply: Reply, offset: int) -> Reply:
-    import msgspec
-
     if isinstance(reply, CommandDone | WorkDone):
         return msgspec.structs.replace(reply, offset=offset)
     return reply

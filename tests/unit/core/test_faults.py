@@ -18,7 +18,7 @@ from schemas.commands import (
     ScheduleSpec,
     Slot,
 )
-from schemas.entities import Content, Policies, RetryPolicy, WaitingFor
+from schemas.entities import CatchUp, Content, Policies, RetryPolicy, WaitingFor
 from schemas.entities import ExecutionStatus as E
 from schemas.entities import JobStatus as J
 from schemas.events import CursorMoved
@@ -96,6 +96,27 @@ def test_a_cursor_that_its_schedule_does_not_know_any_more_is_not_stuck() -> Non
     world.jump("2026-05-01T11:30:00Z")
     assert world.cursor().next_ms > world.now_ms
     assert [e.scheduled_ms for e in world.executions()] == [cursor.next_ms]
+
+
+def test_a_kept_misfire_that_was_executed_before_new_zone_data_is_left_out() -> None:
+    world = World()
+    world.register(cron="* * * * *")
+    world.at(60)
+    (grant,) = world.claim("A")
+    world.complete(grant)
+    first = grant.execution.scheduled_ms
+    again = CatchUp(after_ms=first - 1, after_local="", from_ms=first, to_ms=first + 60_000, count=2)
+    cursor = replace(world.cursor(), catch_up=(again,), next_ms=first + 120_000)
+    world.engine.apply(
+        ids.key_of(cursor), encode(CursorMoved(at_ms=world.now_ms, actor="", cause="", cursor=cursor))
+    )
+    world.store.write(world.engine.commit())
+    world.engine.written()
+    world.trigger()
+    (manual,) = world.claim("A")
+    world.complete(manual)
+    (second,) = world.claim("A")
+    assert (second.execution.scheduled_ms, world.cursor().catch_up) == (first + 60_000, ())
 
 
 # -- waiting for ever
@@ -303,6 +324,22 @@ def test_what_a_cancel_left_over_is_not_granted_to_the_job_made_anew(monkeypatch
     assert all(e.status in (E.CANCELLED, E.SKIPPED) for e in world.executions())
 
 
+def test_a_key_used_with_another_payload_is_refused() -> None:
+    world = World()
+    world.register(every_sec=31_536_000, retry=NO_RETRY)
+    world.trigger(key="k", payload=b'{"a": 1}')
+    assert world.trigger(key="k", payload=b'{"a":1}').replayed
+    assert world.trigger(key="k", payload=b'{"a":2}').code == "idempotency_key_reused"
+    assert world.trigger(key="k").code == "idempotency_key_reused"
+    (grant,) = world.claim("A")
+    world.fail(grant)
+    letter = grant.execution.execution_id
+    assert world.trigger(key="k", payload=b'{"a":1}').replayed
+    world.replay(letter, key="r", payload=b"3")
+    assert world.replay(letter, key="r", payload=b"3").replayed
+    assert world.replay(letter, key="r", payload=b"4").code == "idempotency_key_reused"
+
+
 # -- parking
 
 
@@ -403,6 +440,98 @@ def test_a_full_cache_stays_cheap_and_keeps_no_large_values() -> None:
     assert world.knows_job()
     (grant,) = world.claim("A")
     assert len(grant.content.payload) == 200_000
+
+
+class Timers:
+    """Time buckets on a store of their own."""
+
+    def __init__(self) -> None:
+        self.store = MemoryStore()
+        self.reopen()
+
+    def reopen(self) -> None:
+        self.kv = Overlay(self.store)
+        self.buckets = timebuckets.TimeBuckets(self.kv, b"g")
+
+    def add(self, due_ms: int, tenant: str, key: str) -> None:
+        self.buckets.add(due_ms, tenant, key)
+
+    def write(self) -> None:
+        self.store.write(self.kv.take())
+        self.buckets.written()
+
+    def pop(self, now_ms: int, limit: int) -> list[str]:
+        taken = self.buckets.pop(now_ms, limit)
+        self.write()
+        return taken
+
+    def in_memory(self) -> int:
+        return sum(len(bucket.heap) for bucket in self.buckets._buckets.values())
+
+
+def test_a_tenant_with_many_minutes_overdue_holds_up_nobody() -> None:
+    timers = Timers()
+    for minute in range(120):
+        for n in range(100):
+            timers.add(minute * 60_000 + n, "big", f"{minute}-{n}")
+    timers.add(120 * 60_000, "small", "the-one")
+    timers.write()
+    assert "the-one" in timers.pop(121 * 60_000, 1_000)
+
+
+def test_tenants_take_turns_over_passes() -> None:
+    timers = Timers()
+    for tenant in range(30):
+        for n in range(400):
+            timers.add(n, f"t{tenant:02}", f"{tenant}-{n}")
+    timers.add(30_000, "t99", "the-one")
+    timers.write()
+    passes = [timers.pop(40_000, 640) for _ in range(4)]
+    assert "the-one" in [key for keys in passes for key in keys]
+    while got := timers.pop(40_000, 640):
+        passes.append(got)
+    everything = [key for keys in passes for key in keys]
+    assert len(everything) == len(set(everything)) == 30 * 400 + 1
+
+
+def test_what_fell_due_in_an_outage_does_not_fill_the_memory() -> None:
+    timers = Timers()
+    for minute in range(100):
+        for n in range(300):
+            timers.add(minute * 60_000 + n, TENANT, f"{minute}-{n}")
+    timers.write()
+    popped = timers.pop(10_000_000, 1)
+    assert timers.in_memory() <= 100 * timebuckets.SHARE
+    while got := timers.pop(10_000_000, 1_000):
+        popped += got
+        assert timers.in_memory() <= 100 * timebuckets.SHARE
+    assert len(popped) == len(set(popped)) == 30_000
+
+
+def test_a_restart_begins_behind_what_was_handled_and_files_nothing_there() -> None:
+    timers = Timers()
+    for n in range(100):
+        timers.add(1_000 + n, TENANT, f"k{n}")
+    timers.write()
+    timers.buckets.advance_floor(1_049)
+    first = timers.pop(1_049, 1_000)
+    timers.reopen()
+    timers.add(1_010, TENANT, "late")  # as a replay would
+    timers.write()
+    assert first == [f"k{n}" for n in range(50)]
+    assert sorted(timers.pop(2_000, 1_000)) == sorted(["late", *[f"k{n}" for n in range(50, 100)]])
+
+
+def test_a_beat_between_the_settled_clock_and_now_counts() -> None:
+    """The lease ends behind what is settled: the beat that would extend it again may be on its way."""
+    world = World()
+    world.register(delay_sec=0)
+    (grant,) = world.claim("A", lease_sec=10)
+    world.at(5)
+    world.beat(grant)
+    world.now_ms += 15_000
+    world.one(world.now_ms - 8_000, 1_000)
+    assert world.execution(grant.execution.execution_id).status is E.RUNNING
 
 
 # -- bad input

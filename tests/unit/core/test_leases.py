@@ -345,3 +345,14 @@ def test_a_parked_request_gets_what_becomes_due() -> None:
     world.at(5)
     (grant,) = granted(world.replies[before:])
     assert grant.execution.started_ms == grant.execution.due_ms
+
+
+def test_a_new_lease_and_a_success_leave_nothing_of_the_failed_attempt() -> None:
+    world = started(retry=NO_JITTER)
+    (grant,) = world.claim("A")
+    world.fail(grant, "first")
+    world.at(10)
+    (again,) = world.claim("A")
+    assert again.execution.lease_end is LeaseEnd.NONE
+    world.complete(again)
+    assert world.execution(grant.execution.execution_id).error == ""

@@ -16,7 +16,7 @@ from streams.core.transaction import Source
 from streams.runtime.checkpoint import Step
 from streams.transport.log import Isolation, Outgoing, TopicPartition
 from streams.transport.memory import MemoryTransactionalWriter
-from streams.transport.memory_faults import CommitFault
+from streams.transport.memory_faults import CommitFault, PlainFault
 from tests.unit.runtime.installation import GROUP, NAMESPACE, Crash, Installation, Process, engines
 
 Offsets = list[tuple[set[int], Mapping[TopicPartition, int]]]
@@ -310,7 +310,8 @@ def test_rule_3_committed_offsets_count_beyond_those_carried_by_events() -> None
     process.processor.stop()
     again = world.live("b")
     world.run(again)
-    assert len(world.answers(refused)) == 1
+    said = [each for each in world.replies() if getattr(each, "command_id", "") == refused]
+    assert len(said) == 1
 
 
 def test_rule_3_without_either_the_log_is_read_from_its_beginning() -> None:
@@ -385,6 +386,18 @@ def test_rule_5_the_open_transaction_of_a_dead_predecessor_is_ended() -> None:
     assert world.time.wall_ms - died_ms < 7_000
     world.run(taker)
     assert world.types().count("JobRegistered") == 1
+
+
+def test_rule_5_a_predecessor_that_never_told_its_status_is_named_by_its_events() -> None:
+    world = Installation()
+    status = world.topics.status
+    world.log.faults.on_plain_send = lambda record: PlainFault.DROP if record.topic == status else None
+    died_in_transaction(world)
+    died_ms = world.time.wall_ms
+    world.time.pass_ms(6_000)
+    taker = world.start("b")
+    world.until(lambda: taker.running == [0], taker, ms=50)
+    assert world.time.wall_ms - died_ms < 7_000
 
 
 def test_rule_5_a_predecessor_that_only_sent_offsets_is_found_by_its_status() -> None:

@@ -134,6 +134,8 @@ def _execution_row(execution: Execution) -> Row:
         "idempotency_key": execution.idempotency_key,
         "replays": execution.replays,
         "replay_key": execution.replay_key,
+        "start_deadline_ms": execution.start_deadline_ms,
+        "backfill": execution.backfill,
         "forgotten_ms": 0,
     }
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, case
+from sqlalchemy import ColumnElement, case, select
 
 from projections.store import Row, Upsert, Writer
-from projections.tables import definitions, jobs, labels, skips
+from projections.tables import definitions, jobs, labels, skips, tz_shifts
 from schemas.entities import Cursor, Job, JobStatus
-from schemas.events import CursorEvent, JobEvent
+from schemas.events import CursorEvent, JobEvent, ScheduleShifted
 from schemas.ids import scheduled_execution_id
 
 # What a cursor says of its job; the first three also stand in a definition, as what the job begins with.
@@ -32,6 +32,8 @@ _OF_CURSOR = (
     "paused_ms",
     "paused_by",
     "paused_reason",
+    "next_due_ms",
+    "runs",
 )
 _OF_JOB = ("incarnation", "version", "name", "pool", "created_ms")
 
@@ -59,13 +61,14 @@ KEEP_LABEL = Upsert(labels)
 
 
 class JobRows:
-    """Jobs of one batch: the newest definition and cursor of each, and every skip."""
+    """Jobs of one batch: the newest definition and cursor of each, every skip and every shift."""
 
     def __init__(self) -> None:
         self._definitions: dict[tuple[str, str, int, int], Job] = {}
         self._newest: dict[tuple[str, str], Job] = {}
         self._cursors: dict[tuple[str, str], Cursor] = {}
         self._skips: list[Row] = []
+        self._shifts: list[dict[str, object]] = []
 
     def fold_job(self, event: JobEvent) -> None:
         """A definition, new or changed."""
@@ -76,6 +79,8 @@ class JobRows:
     def fold_cursor(self, event: CursorEvent, offset: int) -> None:
         """Where a job stands, and what it skipped on the way."""
         cursor = event.cursor
+        if isinstance(event, ScheduleShifted):
+            self._fold_shift(event, offset)
         self._cursors[cursor.tenant, cursor.job_id] = cursor
         for number, skip in enumerate(cursor.skips):
             self._skips.append(
@@ -93,8 +98,33 @@ class JobRows:
                 }
             )
 
+    def _fold_shift(self, event: ScheduleShifted, offset: int) -> None:
+        cursor = event.cursor
+        key = (cursor.tenant, cursor.job_id)
+        before: int | None = None
+        if key in self._cursors:
+            before = self._cursors[key].next_ms
+        elif key in self._newest:
+            before = self._newest[key].first_next_ms
+        self._shifts.append(
+            {
+                "tenant": cursor.tenant,
+                "job_id": cursor.job_id,
+                "log_offset": offset,
+                "tz_version": cursor.tz_version,
+                "at_ms": event.at_ms,
+                "before_ms": before,
+                "after_ms": cursor.next_ms,
+            }
+        )
+
     def write(self, writer: Writer) -> None:
         """Definitions before cursors: a batch that makes a job anew ends with the new one's cursor."""
+        # Before the rows move on: what they say is what a shift moved.
+        for shift in self._shifts:
+            if shift["before_ms"] is None:
+                shift["before_ms"] = _next_of(writer, shift)
+        writer.insert(tz_shifts, self._shifts)
         writer.upsert(KEEP_DEFINITION, [_definition_row(job) for job in self._definitions.values()])
         writer.upsert(KEEP_LABEL, [row for job in self._definitions.values() for row in _label_rows(job)])
         writer.upsert(DEFINE, [_job_row(job) for job in self._newest.values()])
@@ -121,8 +151,19 @@ def _definition_row(job: Job) -> Row:
         "body_hash": job.body_hash,
         "first_next_ms": job.first_next_ms,
         "first_next_local": job.first_next_local,
+        "first_due_ms": job.first_due_ms,
+        "first_version": job.first_version,
+        "definition_hash": job.definition_hash,
+        "updated_ms": job.updated_ms,
+        "updated_by": job.updated_by,
         "payload": job.content.payload,
     }
+
+
+def _next_of(writer: Writer, shift: Row) -> int:
+    mine = (jobs.c.tenant == shift["tenant"], jobs.c.job_id == shift["job_id"])
+    found = writer.connection.execute(select(jobs.c.next_ms).where(*mine)).scalar_one_or_none()
+    return int(found or 0)
 
 
 def _label_rows(job: Job) -> list[Row]:
@@ -148,6 +189,8 @@ def _job_row(job: Job) -> Row:
         status=JobStatus.ACTIVE,
         next_ms=job.first_next_ms,
         next_local=job.first_next_local,
+        next_due_ms=job.first_due_ms,
+        tz_version=job.tz_version,
     )
     return _cursor_columns(beginning) | {
         "cursor_incarnation": 0,
@@ -184,6 +227,8 @@ def _cursor_columns(cursor: Cursor) -> dict[str, object]:
         "paused_ms": cursor.paused_ms,
         "paused_by": cursor.paused_by,
         "paused_reason": cursor.paused_reason,
+        "next_due_ms": cursor.next_due_ms,
+        "runs": cursor.runs,
     }
 
 

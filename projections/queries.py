@@ -21,7 +21,7 @@ from projections import paging, rows
 from projections.history import execution_events, job_events
 from projections.paging import FIRST_PAGE, PageSizeError, SortKey, StaleTokenError, Walk
 from projections.stats import tenant_stats, totals
-from projections.tables import attempts, contents, definitions, executions, jobs, labels, offsets, skips
+from projections.tables import attempts, contents, definitions, executions, jobs, labels, offsets
 from projections.views import (
     ExecutionDetail,
     ExecutionView,
@@ -31,16 +31,15 @@ from projections.views import (
     Page,
     PageRequest,
     Position,
-    SkipView,
 )
 from schemas.entities import (
     Content,
     ExecutionKind,
     ExecutionStatus,
+    Job,
     JobStatus,
     Policies,
     ScheduleKind,
-    SkipReason,
 )
 from schemas.ids import job_id_of, scheduled_execution_id
 
@@ -52,19 +51,16 @@ __all__ = [
     "StaleTokenError",
     "execution_events",
     "get_dead_letter",
+    "get_definition",
     "get_execution",
     "get_job",
     "job_events",
-    "job_skips",
     "list_dead_letters",
     "list_executions",
     "list_jobs",
     "positions",
     "tenant_stats",
 ]
-
-# Skips of a job that one answer shows at most.
-MAX_SKIPS = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +83,7 @@ class ExecutionFilter:
     pool: str = ""
     task: str = ""
     kind: ExecutionKind | None = None
+    backfill: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     scheduled_from_ms: int | None = None
     scheduled_to_ms: int | None = None
@@ -124,6 +121,16 @@ def get_job(connection: Connection, tenant: str, job_id: str) -> JobDetail | Non
         last_execution=_last_execution(connection, tenant, job_id),
         counts=_counts(connection, tenant, job_id, waits=bool(view.next_execution_id)),
     )
+
+
+def get_definition(connection: Connection, tenant: str, job_id: str, version: int) -> Job | None:
+    """One version of a job with its payload, also one that was replaced."""
+    row = connection.execute(
+        select(definitions).where(
+            definitions.c.tenant == tenant, definitions.c.job_id == job_id, definitions.c.version == version
+        )
+    ).one_or_none()
+    return None if row is None else rows.definition(row, row.payload)
 
 
 def list_jobs(
@@ -193,29 +200,6 @@ def get_dead_letter(connection: Connection, tenant: str, execution_id: str) -> E
     return None if row is None else _detail(connection, row)
 
 
-def job_skips(
-    connection: Connection, tenant: str, job_id: str, from_ms: int, to_ms: int
-) -> tuple[SkipView, ...]:
-    """Occurrences in [from, to) that never became executions, newest first; at most MAX_SKIPS records."""
-    found = connection.execute(
-        select(skips)
-        .where(skips.c.tenant == tenant, skips.c.job_id == job_id)
-        .where(skips.c.from_ms < to_ms, skips.c.to_ms >= from_ms)
-        .order_by(skips.c.log_offset.desc(), skips.c.number.desc())
-        .limit(MAX_SKIPS)
-    ).mappings()
-    return tuple(
-        SkipView(
-            at_ms=row["at_ms"],
-            from_ms=row["from_ms"],
-            to_ms=row["to_ms"],
-            count=row["count"],
-            reason=SkipReason(row["reason"]),
-        )
-        for row in found
-    )
-
-
 def positions(connection: Connection) -> dict[int, Position]:
     """How far each partition is folded."""
     found = connection.execute(select(offsets))
@@ -242,6 +226,7 @@ def _fired(
         *_equal(executions.c.pool, filters.pool),
         *_equal(definitions.c.task, filters.task),
         *_equal(executions.c.kind, filters.kind or ""),
+        *([rows.BACKFILLED, executions.c.backfill == filters.backfill] if filters.backfill else []),
         *_within(executions.c.scheduled_ms, filters.scheduled_from_ms, filters.scheduled_to_ms),
     )
     # One status at a time: each has an index in the list's order, several together have none.
@@ -264,7 +249,7 @@ def _next_occurrences(
 ) -> dict[SortKey, ExecutionView]:
     if filters.statuses and ExecutionStatus.SCHEDULED not in filters.statuses:
         return {}
-    if filters.kind not in (None, ExecutionKind.SCHEDULE):
+    if filters.backfill or filters.kind not in (None, ExecutionKind.SCHEDULE):
         return {}
     statement = _jobs(tenant, filters.labels).where(
         rows.WILL_RUN,
@@ -291,7 +276,7 @@ def _not_fired(connection: Connection, tenant: str, execution_id: str) -> Execut
     cursor = view.cursor
     scheduled_ms, finished_ms = cursor.next_ms if cursor else job.first_next_ms, 0
     if cursor is not None and view.status is JobStatus.CANCELLED and job.schedule.kind is ScheduleKind.ONCE:
-        scheduled_ms, finished_ms = job.first_next_ms, cursor.finished_ms
+        scheduled_ms, finished_ms = job.schedule.run_at_ms, cursor.finished_ms
     elif view.status not in (JobStatus.ACTIVE, JobStatus.PAUSED):
         return None
     if execution_id != scheduled_execution_id(job.job_id, job.incarnation, scheduled_ms):

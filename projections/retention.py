@@ -42,6 +42,7 @@ from projections.tables import (
     offsets,
     skips,
     stats,
+    tz_shifts,
 )
 from schemas.topics import DAY_MS
 from streams.ambient import monotonic_ms
@@ -63,8 +64,10 @@ _EVENT = ("tenant", "scope", "subject", "log_offset")
 _ONE_EVENT = _each(history, *_EVENT)
 _SKIP = ("tenant", "job_id", "log_offset", "number")
 _ONE_SKIP = _each(skips, *_SKIP)
+_SHIFT = ("tenant", "job_id", "log_offset")
+_ONE_SHIFT = _each(tz_shifts, *_SHIFT)
 _JOB = ("tenant", "job_id")
-_OF_JOB = [_each(table, *_JOB) for table in (skips, stats, definitions, jobs)]
+_OF_JOB = [_each(table, *_JOB) for table in (skips, tz_shifts, stats, definitions, jobs)]
 _LABEL = _each(labels, "tenant", "key", "value", "job_id")
 _HOURS = delete(stats).where(
     stats.c.tenant == bindparam("of_tenant"),
@@ -98,7 +101,7 @@ class Retention:
         with store.writing() as writer:
             taken = [
                 forget(writer, before_ms, limit)
-                for forget in (_executions, _events_of_jobs, _skips, _jobs, _hours)
+                for forget in (_executions, _events_of_jobs, _skips, _shifts, _jobs, _hours)
             ]
         return max(taken) == limit
 
@@ -129,6 +132,12 @@ def _events_of_jobs(writer: Writer, before_ms: int, limit: int) -> int:
 def _skips(writer: Writer, before_ms: int, limit: int) -> int:
     found = _find(writer, skips, _SKIP, skips.c.at_ms < before_ms, skips.c.at_ms, limit)
     writer.each(_ONE_SKIP, found)
+    return len(found)
+
+
+def _shifts(writer: Writer, before_ms: int, limit: int) -> int:
+    found = _find(writer, tz_shifts, _SHIFT, tz_shifts.c.at_ms < before_ms, tz_shifts.c.at_ms, limit)
+    writer.each(_ONE_SHIFT, found)
     return len(found)
 
 

@@ -28,6 +28,7 @@ AnyRow: TypeAlias = Row[*tuple[Any, ...]]
 # Literals, not parameters: only then do the partial indexes serve.
 NOT_COMPLETED = executions.c.status != literal_column("'COMPLETED'")
 OPEN = executions.c.status.in_([literal_column(f"'{word}'") for word in ("SCHEDULED", "PENDING", "RUNNING")])
+BACKFILLED = executions.c.backfill != literal_column("''")
 DEAD_LETTER = and_(
     executions.c.status == literal_column("'FAILED'"), executions.c.forgotten_ms == literal_column("0")
 )
@@ -40,13 +41,13 @@ WILL_RUN = and_(
     jobs.c.status == literal_column("'ACTIVE'"), jobs.c.next_execution_id != literal_column("''"), ~FIRED
 )
 
-_JOB_DEFINITION = and_(
+JOB_DEFINITION = and_(
     definitions.c.tenant == jobs.c.tenant,
     definitions.c.job_id == jobs.c.job_id,
     definitions.c.incarnation == jobs.c.incarnation,
     definitions.c.version == jobs.c.version,
 )
-JOBS = jobs.join(definitions, _JOB_DEFINITION)
+JOBS = jobs.join(definitions, JOB_DEFINITION)
 JOB_COLUMNS: tuple[ColumnElement[Any], ...] = (
     *jobs.c,
     *(column for column in definitions.c if column.name not in jobs.c and column.name != "payload"),
@@ -76,25 +77,35 @@ EXECUTION_COLUMNS: tuple[ColumnElement[Any], ...] = (
 )
 
 
+def definition(row: AnyRow, payload: bytes = b"") -> Job:
+    """A row of `definitions`, or of JOB_COLUMNS."""
+    return Job(
+        tenant=row.tenant,
+        job_id=row.job_id,
+        incarnation=row.incarnation,
+        version=row.version,
+        pool=row.pool,
+        schedule=msgspec.json.decode(row.schedule, type=Schedule),
+        content=content(row, payload),
+        policies=policies(row),
+        created_ms=row.created_ms,
+        created_by=row.created_by,
+        request_key=row.request_key,
+        body_hash=row.body_hash,
+        first_next_ms=row.first_next_ms,
+        first_next_local=row.first_next_local,
+        first_due_ms=row.first_due_ms,
+        first_version=row.first_version,
+        definition_hash=row.definition_hash,
+        updated_ms=row.updated_ms,
+        updated_by=row.updated_by,
+    )
+
+
 def job_view(row: AnyRow, payload: bytes = b"") -> JobView:
     """A row of JOB_COLUMNS."""
     return JobView(
-        job=Job(
-            tenant=row.tenant,
-            job_id=row.job_id,
-            incarnation=row.incarnation,
-            version=row.version,
-            pool=row.pool,
-            schedule=msgspec.json.decode(row.schedule, type=Schedule),
-            content=content(row, payload),
-            policies=policies(row),
-            created_ms=row.created_ms,
-            created_by=row.created_by,
-            request_key=row.request_key,
-            body_hash=row.body_hash,
-            first_next_ms=row.first_next_ms,
-            first_next_local=row.first_next_local,
-        ),
+        job=definition(row, payload),
         cursor=_cursor(row) if row.cursor_incarnation == row.incarnation else None,
         status=JobStatus(row.status),
         next_run_ms=row.next_ms if row.will_run else 0,
@@ -119,6 +130,8 @@ def _cursor(row: AnyRow) -> Cursor:
         paused_ms=row.paused_ms,
         paused_by=row.paused_by,
         paused_reason=row.paused_reason,
+        next_due_ms=row.next_due_ms,
+        runs=row.runs,
     )
 
 
@@ -154,6 +167,7 @@ def execution_view(row: AnyRow) -> ExecutionView:
 def next_execution(view: JobView, scheduled_ms: int, finished_ms: int = 0) -> ExecutionView:
     """The occurrence of a job that was not fired: SCHEDULED, or CANCELLED at `finished_ms`."""
     job = view.job
+    due_ms = view.cursor.next_due_ms if view.cursor is not None else job.first_due_ms
     execution = Execution(
         tenant=job.tenant,
         execution_id=scheduled_execution_id(job.job_id, job.incarnation, scheduled_ms),
@@ -162,7 +176,7 @@ def next_execution(view: JobView, scheduled_ms: int, finished_ms: int = 0) -> Ex
         pool=job.pool,
         priority=job.policies.priority,
         scheduled_ms=scheduled_ms,
-        due_ms=scheduled_ms,
+        due_ms=max(due_ms, scheduled_ms),
         fired_ms=0,
         status=ExecutionStatus.CANCELLED if finished_ms else ExecutionStatus.SCHEDULED,
         lease_sec=job.policies.lease_sec,

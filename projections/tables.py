@@ -5,7 +5,8 @@ when an entity grows an attribute that no column keeps. "Not yet" is 0 or "", as
 
 Current rows (equal for a log and its compacted form): `jobs`, `definitions`, `labels`, `executions`,
 `leases`, `contents`. History (what happened, as far back as log and retention go): `attempts`, `history`,
-`skips`, `stats`. `offsets` says how far each partition is folded; `meta` names this generation of the tables.
+`skips`, `tz_shifts`, `stats`. `offsets` says how far each partition is folded; `meta` names this generation
+of the tables.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ PURGEABLE = text("finished_ms > 0 AND (status <> 'FAILED' OR forgotten_ms > 0)")
 WILL_RUN = text("status = 'ACTIVE' AND next_execution_id <> ''")
 FINISHED_JOB = text("finished_ms > 0")
 OF_JOB = text("scope = 'job'")
+BACKFILLED = text("backfill <> ''")
 HOURLY = text(f"span_ms = {HOUR_MS}")
 
 # Upper bounds of the lateness histogram; one more bucket holds what is later than the last.
@@ -122,6 +124,8 @@ jobs = Table(
     _number("paused_ms"),
     _word("paused_by"),
     _word("paused_reason"),
+    _number("next_due_ms"),
+    _number("runs"),
     sqlite_with_rowid=False,
 )
 Index("jobs_by_creation", jobs.c.tenant, jobs.c.created_ms, jobs.c.job_id)
@@ -162,6 +166,11 @@ definitions = Table(
     _word("body_hash"),
     _number("first_next_ms"),
     _word("first_next_local"),
+    _number("first_due_ms"),
+    _number("first_version"),
+    _word("definition_hash"),
+    _number("updated_ms"),
+    _word("updated_by"),
     _bytes("payload"),
 )
 
@@ -216,6 +225,8 @@ executions = Table(
     _word("idempotency_key"),
     _number("replays"),
     _word("replay_key"),
+    _number("start_deadline_ms"),
+    _word("backfill"),
     _number("forgotten_ms"),
 )
 Index(
@@ -262,6 +273,16 @@ Index(
     executions.c.finished_ms,
     sqlite_where=PURGEABLE,
     postgresql_where=PURGEABLE,
+)
+
+Index(
+    "executions_of_backfill",
+    executions.c.tenant,
+    executions.c.backfill,
+    executions.c.scheduled_ms,
+    executions.c.execution_id,
+    sqlite_where=BACKFILLED,
+    postgresql_where=BACKFILLED,
 )
 
 # The newest heartbeat. Void unless its epoch is the execution's: it may come before it in a compacted log.
@@ -340,6 +361,24 @@ skips = Table(
     _word("reason"),
 )
 Index("skips_by_time", skips.c.at_ms)
+Index("skips_of_job", skips.c.tenant, skips.c.job_id, skips.c.to_ms)
+
+# Next occurrences that new zone data moved, from `before_ms` to `after_ms` (0: there is none any more).
+tz_shifts = Table(
+    "tz_shifts",
+    metadata,
+    _key("tenant"),
+    _key("job_id"),
+    _number_key("log_offset"),
+    _word("tz_version"),
+    _number("at_ms"),
+    _number("before_ms"),
+    _number("after_ms"),
+)
+Index(
+    "tz_shifts_by_version", tz_shifts.c.tz_version, tz_shifts.c.at_ms, tz_shifts.c.tenant, tz_shifts.c.job_id
+)
+Index("tz_shifts_by_time", tz_shifts.c.at_ms)
 
 # Counters by hour of the event, for each job and, under job "", for the whole tenant. Beyond the retention of
 # details the hours of a day are added up in its first (`span_ms` tells).

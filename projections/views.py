@@ -14,6 +14,7 @@ from schemas.entities import (
     Content,
     Cursor,
     Execution,
+    ExecutionKind,
     ExecutionStatus,
     Job,
     JobStatus,
@@ -132,6 +133,38 @@ class SkipView:
     to_ms: int
     count: int
     reason: SkipReason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Occurred:
+    """An occurrence that became an execution."""
+
+    scheduled_ms: int
+    execution_id: str
+    status: ExecutionStatus
+    kind: ExecutionKind
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TzShift:
+    """A job whose next occurrence new zone data moved; 0: there was none, or is none any more."""
+
+    tenant: str
+    job_id: str
+    time_zone: str
+    at_ms: int
+    before_ms: int
+    after_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TzShifts:
+    """What one version of the data moved: how many jobs, and the newest of them."""
+
+    version: str
+    count: int
+    shifts: tuple[TzShift, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import Connection
 
-from projections.queries import JobFilter, get_job, job_skips, list_jobs
+from projections.occurrences import job_skips
+from projections.queries import JobFilter, get_job, list_jobs
 from projections.store import Store
 from projections.views import JobDetail, JobView, SkipView
 from schemas import ids
@@ -173,8 +174,8 @@ def test_skips_are_kept(store: Store, db: Connection) -> None:
         )
 
     assert job_skips(db, TENANT, "a", T0, T0 + 3 * MINUTE) == (
-        seen(overlap, T0 + 3_000),
         seen(paused, T0 + 2_000),
+        seen(overlap, T0 + 3_000),
     )
     assert job_skips(db, TENANT, "a", T0 + MINUTE, T0 + 2 * MINUTE) == (seen(paused, T0 + 2_000),)
     assert job_skips(db, "other", "a", T0, T0 + 3 * MINUTE) == ()

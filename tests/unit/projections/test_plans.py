@@ -10,24 +10,26 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Engine, event
 
+from projections.occurrences import job_occurrences, job_skips, times_that_ran
 from projections.queries import (
     DeadLetterFilter,
     ExecutionFilter,
     JobFilter,
+    get_definition,
     get_execution,
     get_job,
     job_events,
-    job_skips,
     list_dead_letters,
     list_executions,
     list_jobs,
     tenant_stats,
 )
 from projections.retention import Retention
+from projections.shifts import list_tz_shifts
 from projections.store import Store
 from projections.tables import offsets
 from schemas.entities import ExecutionStatus
-from tests.unit.projections.story import T0, TENANT
+from tests.unit.projections.story import T0, TENANT, job
 
 
 @contextmanager
@@ -66,11 +68,17 @@ RUNNING, PENDING = ExecutionStatus.RUNNING, ExecutionStatus.PENDING
         (lambda db: get_job(db, TENANT, "a"), set()),
         (lambda db: get_execution(db, TENANT, "a.1.2.s"), set()),
         (lambda db: job_events(db, TENANT, "a"), set()),
-        (lambda db: job_skips(db, TENANT, "a", 0, 1), set()),
+        (of(backfill="b"), {"executions_of_backfill"}),
+        (lambda db: job_skips(db, TENANT, "a", 0, 1), {"skips_of_job"}),
+        (lambda db: job_occurrences(db, job("a"), 0, 1, 1), {"executions_of_job"}),
+        (lambda db: times_that_ran(db, job("a"), 0, 1, "b"), {"executions_of_job"}),
+        (lambda db: get_definition(db, TENANT, "a", 1), set()),
+        (lambda db: list_tz_shifts(db), {"tz_shifts_by_version"}),
+        (lambda db: list_tz_shifts(db, "2026.1"), {"tz_shifts_by_version"}),
         (lambda db: tenant_stats(db, TENANT, 0, 1), {"executions_by_status", "executions_dead"}),
         (lambda db: tenant_stats(db, TENANT, 0, 1, "a"), {"executions_open_of_job"}),
     ],
-    ids=[str(number) for number in range(14)],
+    ids=[str(number) for number in range(20)],
 )
 def test_a_question_has_its_index(
     tmp_path: Path, ask: Callable[[Connection], object], indexes: set[str]

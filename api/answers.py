@@ -31,6 +31,10 @@ class ScheduleAnswer(Answer, kw_only=True, omit_defaults=True):
     run_at: Time | None = None
     every_sec: int | None = None
     anchored_at: Time | None = None
+    start_at: Time | None = None
+    end_at: Time | None = None
+    max_runs: int | None = None
+    jitter_sec: int | None = None
 
 
 class TargetAnswer(Answer, kw_only=True):
@@ -86,11 +90,16 @@ class JobAnswer(Answer, kw_only=True):
     priority: str
     overlap_policy: str
     queue_limit: int
+    max_concurrent: int | None
     misfire_policy: str
     misfire_window_sec: int
+    start_deadline_sec: int | None
+    idempotency_key_template: str | None
     labels: dict[str, str]
     created_at: Time
     created_by: str
+    updated_at: Time | None
+    updated_by: str | None
     paused: PausedAnswer | None = None
     payload: Json | UnsetType = UNSET
     payload_base64: str | UnsetType = UNSET
@@ -144,6 +153,8 @@ class ExecutionAnswer(Answer, kw_only=True):
     reason: str | None
     reported: str | None
     idempotency_key: str
+    start_deadline: Time | None
+    backfill_id: str | None
     result: Json | None
     progress: Json | UnsetType = UNSET
     labels: dict[str, str] | UnsetType = UNSET
@@ -159,6 +170,75 @@ class ExecutionRef(Answer, kw_only=True):
 
     execution_id: str
     status: str
+
+
+class PreviewedAnswer(Answer, kw_only=True, omit_defaults=True):
+    """An occurrence of a schedule. `dueAt`: with its jitter; `note`: what a skipped or repeated local time
+    does."""
+
+    utc: Time
+    local: str
+    due_at: Time | None = None
+    note: str | None = None
+
+
+class PreviewAnswer(Answer, kw_only=True):
+    """What a schedule will do, by the code that does it."""
+
+    schedule: ScheduleAnswer
+    occurrences: list[PreviewedAnswer]
+
+
+class OccurrenceAnswer(Answer, kw_only=True, omit_defaults=True):
+    """What became of an occurrence, or will. `to` and `count`: of as many, from `scheduledTime` to `to`."""
+
+    scheduled_time: Time
+    status: str | None = None
+    to: Time | None = None
+    count: int | None = None
+    reason: str | None = None
+    execution_id: str | None = None
+    kind: str | None = None
+
+
+class OccurrencesAnswer(Answer, kw_only=True):
+    """Occurrences of a job, oldest first. `nextFrom`: the rest begins there; null: that was all."""
+
+    occurrences: list[OccurrenceAnswer]
+    next_from: Time | None
+
+
+class BackfillAnswer(Answer, kw_only=True):
+    """How many executions were made, or would be; at most 1,000 of their occurrences are shown."""
+
+    backfill_id: str
+    count: int
+    occurrences: list[OccurrenceAnswer]
+
+
+class BulkAnswer(Answer, kw_only=True):
+    """How many jobs it was done to, or would be."""
+
+    count: int
+
+
+class TzShiftAnswer(Answer, kw_only=True):
+    """A job whose next occurrence new zone data moved."""
+
+    tenant: str
+    job_id: str
+    time_zone: str
+    at: Time
+    next_run_before: Time | None
+    next_run_after: Time | None
+
+
+class TzShiftList(Answer, kw_only=True):
+    """What one version of the zone data moved: how many jobs, and the newest of them."""
+
+    tz_version: str
+    count: int
+    shifts: list[TzShiftAnswer]
 
 
 class EventAnswer(Answer, kw_only=True):

@@ -12,10 +12,12 @@ from api import (
     executions,
     health,
     job_batches,
+    job_control,
     jobs,
     openapi,
     operators,
     problems,
+    schedules,
     short_form,
 )
 from api.health import Readiness
@@ -27,6 +29,8 @@ VERSION = "1"
 ROUTERS = (
     job_batches.router,
     jobs.router,
+    job_control.router,
+    schedules.router,
     executions.router,
     reports.router,
     claims.router,

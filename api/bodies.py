@@ -84,6 +84,15 @@ async def decoded(
     return typed(body, kind)
 
 
+async def merge_patch(request: Request, check: Callable[[dict[str, Any]], None]) -> bytes:
+    """A merge patch: the bytes of a strict JSON object, whose members the merged thing will judge."""
+    body, document = await read(request)
+    if document.faults:
+        raise of_faults(document.faults)
+    check(document.value)
+    return body
+
+
 def typed(body: bytes | msgspec.Raw, kind: type[T]) -> T:
     """The body as the type says; 400 naming the field that differs."""
     try:

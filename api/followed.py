@@ -11,6 +11,7 @@ import threading
 from collections.abc import Mapping
 
 from schemas import codec
+from schemas.entities import Tenant
 from schemas.events import TenantConfigured
 from schemas.replies import PartitionStatus
 from schemas.topics import Topics
@@ -21,7 +22,6 @@ log = logging.getLogger(__name__)
 POLL_SEC = 0.5
 RETRY_SEC = 0.5
 RECORDS_PER_POLL = 500
-DEFAULT_SHARDS = 1
 
 
 class Followed:
@@ -31,7 +31,7 @@ class Followed:
         self._log = log_
         self._tenants_topic = TopicPartition(topics.tenants, 0)
         self._status_topic = TopicPartition(topics.status, 0)
-        self._shards: dict[str, int] = {}
+        self._tenants: dict[str, Tenant] = {}
         self._statuses: dict[int, PartitionStatus] = {}
         self._stopping = threading.Event()
         self._caught_up = threading.Event()
@@ -52,7 +52,14 @@ class Followed:
 
     def shards(self, tenant: str) -> int:
         """k of the tenant."""
-        return self._shards.get(tenant, DEFAULT_SHARDS)
+        return self._tenant(tenant).shards
+
+    def default_jitter_sec(self, tenant: str) -> int:
+        """Jitter of the tenant's 5-field cron jobs that name none."""
+        return self._tenant(tenant).default_jitter_sec
+
+    def _tenant(self, tenant: str) -> Tenant:
+        return self._tenants.get(tenant) or Tenant(tenant=tenant)
 
     def statuses(self) -> Mapping[int, PartitionStatus]:
         """The newest word of each partition's owner."""
@@ -70,14 +77,14 @@ class Followed:
                 log.error("cannot read %s@%d: %s", record.topic, record.offset, error)
                 continue
             if isinstance(value, TenantConfigured):
-                self._shards[value.configured.tenant] = value.configured.shards
+                self._tenants[value.configured.tenant] = value.configured
             elif isinstance(value, PartitionStatus):
                 self._statuses[value.partition] = value
 
     def _forget(self, record: Record) -> None:
         key = (record.key or b"").decode(errors="replace")
         if record.topic == self._tenants_topic.topic:
-            self._shards.pop(key, None)
+            self._tenants.pop(key, None)
         elif key.isdigit():
             self._statuses.pop(int(key), None)
 

@@ -1,4 +1,4 @@
-"""Owns the endpoints of single jobs: register, put, cancel, trigger (decided), get, list, events (read)."""
+"""Owns the endpoints of definitions: register, put, patch (decided), get, list, events (read)."""
 
 from __future__ import annotations
 
@@ -8,22 +8,25 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
-from api import bodies, params, rendering, unsupported
-from api.answers import EventList, ExecutionRef, JobAnswer, JobList
+from api import bodies, params, rendering, unsupported, versions
+from api.answers import EventList, JobAnswer, JobList
 from api.auth import Caller, Role, read_tenant, requires
 from api.changes import answer, decide, encoded, envelope
 from api.idempotency import key_of
-from api.models import JobBody, ReasonBody, TriggerBody
+from api.models import JobBody, JobPatch
 from api.openapi import described
 from api.params import Params
-from api.problems import of_job_id
-from api.registration import payload_of, to_command
+from api.patching import patched
+from api.problems import of_job_id, refused
+from api.registration import to_command, to_update
 from api.services import services
 from projections.history import job_events
-from projections.queries import JobFilter, get_job, list_jobs
-from schemas.commands import CancelJob, RegisterMode, TriggerJob
+from projections.queries import JobFilter, get_definition, get_job, list_jobs
+from schemas.commands import RegisterJob, RegisterMode, UpdateJob
 from schemas.entities import JobStatus
 from schemas.ids import derived_job_id
+from schemas.replies import CommandDone
+from streams.core.refusals import VERSION_DIFFERS
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
@@ -42,7 +45,12 @@ _FILTERS = (
 @router.post(
     "",
     **described(
-        gives={201: JobAnswer}, takes=JobBody, problems=(409, 413, 422, 429), keyed=True, changes=True
+        gives={201: JobAnswer},
+        takes=JobBody,
+        problems=(409, 413, 422, 429),
+        keyed=True,
+        changes=True,
+        versioned=True,
     ),
 )
 async def register(request: Request, caller: Owner) -> Response:
@@ -53,10 +61,7 @@ async def register(request: Request, caller: Owner) -> Response:
     job_id = derived_job_id(caller.tenant, key.value)
     command = to_command(envelope(served, caller, key.value, job.reason), job, job_id, RegisterMode.CREATE)
     outcome = await decide(served, caller, job_id, command, key)
-    assert outcome.job is not None
-    return answer(
-        outcome, rendering.job_at_beginning(outcome.job), {"Location": f"/v1/jobs/{outcome.job.job_id}"}
-    )
+    return _made(outcome)
 
 
 @router.put(
@@ -64,26 +69,35 @@ async def register(request: Request, caller: Owner) -> Response:
     **described(
         gives={201: JobAnswer, 200: JobAnswer},
         takes=JobBody,
-        problems=(409, 413, 422, 429),
+        problems=(404, 409, 412, 413, 422, 429),
         keyed=True,
         changes=True,
+        versioned=True,
+        matched=False,
     ),
 )
 async def put(request: Request, caller: Owner, job_id: str) -> Response:
-    """Makes a job under an id of the caller's choice; repeated with the same definition it changes
-    nothing."""
+    """Makes a job under an id of the caller's choice, or updates it; with the same definition it changes
+    nothing. With `If-Match` it only updates, and only that version."""
     served = services(request)
     key = key_of(request)
+    version = versions.matched(request)
     job = await bodies.decoded(request, JobBody, unsupported.check_job)
     # A key of our own would make each repeat another request; the id says what is meant anyway.
-    command = to_command(
-        envelope(served, caller, "" if key.made else key.value, job.reason), job, job_id, RegisterMode.PUT
-    )
+    sent = envelope(served, caller, "" if key.made else key.value, job.reason)
+    command: RegisterJob | UpdateJob
+    if version is None:
+        command = to_command(sent, job, job_id, RegisterMode.PUT)
+    else:
+        command = to_update(sent, job, job_id, version)
     outcome = await decide(served, caller, job_id, command)
+    return _made(outcome) if outcome.status == 201 else changed(outcome)
+
+
+def _made(outcome: CommandDone) -> Response:
     assert outcome.job is not None
-    made = outcome.status == 201
-    rendered = rendering.job_at_beginning(outcome.job) if made else rendering.job(outcome.job, outcome.cursor)
-    return answer(outcome, rendered, {"Location": f"/v1/jobs/{job_id}"} if made else None)
+    headers = {"Location": f"/v1/jobs/{outcome.job.job_id}"} | versions.etag(outcome.job.version)
+    return answer(outcome, rendering.job_at_beginning(outcome.job), headers)
 
 
 @router.get("", **described(gives={200: JobList}, query=(*_FILTERS, *params.PAGE, params.TENANT), reads=True))
@@ -108,7 +122,7 @@ async def list_(request: Request, caller: Viewer) -> Response:
 
 @router.get(
     "/{job_id}",
-    **described(gives={200: JobAnswer}, problems=(404,), query=(params.TENANT,), reads=True),
+    **described(gives={200: JobAnswer}, problems=(404,), query=(params.TENANT,), reads=True, versioned=True),
 )
 async def get(request: Request, caller: Viewer, job_id: str) -> Response:
     """One job with its payload, its last execution and how many executions are in which status."""
@@ -118,7 +132,7 @@ async def get(request: Request, caller: Viewer, job_id: str) -> Response:
     detail = await services(request).reads.one(
         request, tenant, "job", partial(get_job, tenant=tenant, job_id=job_id)
     )
-    return encoded(rendering.job_detail(detail))
+    return encoded(rendering.job_detail(detail), headers=versions.etag(detail.view.job.version))
 
 
 @router.get(
@@ -140,59 +154,43 @@ async def events(request: Request, caller: Viewer, job_id: str) -> Response:
     )
 
 
-@router.delete(
+@router.patch(
     "/{job_id}",
     **described(
         gives={200: JobAnswer},
-        takes=ReasonBody,
-        body_needed=False,
-        problems=(404, 409),
-        changes=True,
-    ),
-)
-async def cancel(request: Request, caller: Owner, job_id: str) -> Response:
-    """Cancels a job: no further occurrences, pending executions end, running ones are asked to."""
-    served = services(request)
-    of_job_id(job_id)
-    body = await bodies.decoded(request, ReasonBody)
-    command = CancelJob(**envelope(served, caller, reason=body.reason), job_id=job_id)
-    outcome = await decide(served, caller, job_id, command)
-    assert outcome.job is not None
-    return answer(outcome, rendering.job(outcome.job, outcome.cursor))
-
-
-@router.post(
-    "/{job_id}/trigger",
-    **described(
-        gives={202: ExecutionRef},
-        takes=TriggerBody,
-        body_needed=False,
-        problems=(404, 409, 413, 429),
+        takes=JobPatch,
+        problems=(404, 409, 412, 413, 422, 428),
         keyed=True,
         changes=True,
+        versioned=True,
+        matched=True,
+        media_type="application/merge-patch+json",
     ),
 )
-async def trigger(request: Request, caller: Owner, job_id: str) -> Response:
-    """Runs a job now, by hand; its schedule stays as it is."""
+async def patch(request: Request, caller: Owner, job_id: str) -> Response:
+    """Changes members of a job, as JSON merge patch (RFC 7396). It counts from the next occurrence on."""
     served = services(request)
     of_job_id(job_id)
+    version = versions.needed(request)
     key = key_of(request)
-    body = await bodies.decoded(request, TriggerBody, unsupported.check_members)
-    payload, content_type = payload_of(body)
-    command = TriggerJob(
-        **envelope(served, caller, key.value, body.reason),
-        job_id=job_id,
-        payload=payload,
-        content_type=content_type,
+    change = await bodies.merge_patch(request, unsupported.check_job)
+    seen = partial(get_definition, tenant=caller.tenant, job_id=job_id, version=version)
+    await served.reads.one(
+        request, caller.tenant, "job", partial(get_job, tenant=caller.tenant, job_id=job_id)
     )
+    definition = await served.reads.awaited(seen)
+    if definition is None:
+        raise refused(VERSION_DIFFERS)
+    body = patched(definition, change)
+    command = to_update(envelope(served, caller, key.value, body.reason), body, job_id, version)
     outcome = await decide(served, caller, job_id, command, key)
-    assert outcome.execution is not None
-    execution = outcome.execution
-    return answer(
-        outcome,
-        ExecutionRef(execution_id=execution.execution_id, status=execution.status),
-        {"Location": f"/v1/executions/{execution.execution_id}"},
-    )
+    return changed(outcome)
+
+
+def changed(outcome: CommandDone) -> Response:
+    """The answer to a change of a job: the job as it is now."""
+    assert outcome.job is not None
+    return answer(outcome, rendering.job(outcome.job, outcome.cursor), versions.etag(outcome.job.version))
 
 
 def tenant_param(caller: Caller) -> tuple[params.Param, ...]:

@@ -6,18 +6,20 @@ alike; here stands only what a command cannot hold. The OpenAPI description is m
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from schemas.entities import RecordMeta
-from streams.core.limits import EPOCH
+from streams.core.limits import EPOCH, MAX_CONCURRENT, START_DEADLINE_SEC
 
 WAIT_SEC_MAX = 20
 CLAIM_MAX = 1_000
 
 Epoch = Annotated[int, Meta(ge=EPOCH[0], le=EPOCH[1])]
+Overlap = Literal["queue", "skip", "allow", "cancel_running"]
+Level = Literal["high", "normal", "low"]
 
 
 class Body(
@@ -40,7 +42,10 @@ class ScheduleBody(Body, kw_only=True):
     delay_sec: int | None = None
     every_sec: int | None = None
     allow_past: bool = False
-    jitter_sec: Literal[0] = 0
+    start_at: str | None = None
+    end_at: str | None = None
+    max_runs: int | None = None
+    jitter_sec: int | None = None
 
 
 class TargetBody(Body, kw_only=True):
@@ -78,13 +83,31 @@ class JobBody(PayloadBody, kw_only=True):
     timeout_sec: int = 21_600
     lease_sec: int = 60
     max_deliveries: int = 5
-    priority: Literal["high", "normal", "low"] = "normal"
+    priority: Level = "normal"
+    overlap_policy: Overlap = "queue"
+    queue_limit: int = 1
+    max_concurrent: Annotated[int, Meta(ge=1, le=MAX_CONCURRENT[1])] | None = None
+    misfire_policy: Literal["fire_all", "fire_once", "skip"] = "fire_all"
     misfire_window_sec: int = 86_400
-    overlap_policy: Literal["queue"] = "queue"
-    queue_limit: Literal[1] = 1
-    misfire_policy: Literal["fire_all"] = "fire_all"
+    start_deadline_sec: Annotated[int, Meta(ge=1, le=START_DEADLINE_SEC[1])] | None = None
+    idempotency_key_template: Annotated[str, Meta(min_length=1)] | None = None
     labels: dict[str, str] = {}
     reason: str = ""
+
+
+def _patch_of(kind: type[Body]) -> dict[str, Any]:
+    """The same members, none of them needed, each may be null."""
+    fields = msgspec.structs.fields(kind)
+    types = {field.name: field.type | None | UnsetType for field in fields}
+    return {"__annotations__": types} | dict.fromkeys(types, UNSET)
+
+
+JobPatch = RecordMeta(
+    "JobPatch",
+    (Body,),
+    {"__doc__": "Members to change (RFC 7396): null takes one away, others stay.", "__module__": __name__}
+    | _patch_of(JobBody),
+)
 
 
 class BatchItem(JobBody, kw_only=True):
@@ -108,8 +131,41 @@ class ReasonBody(Body, kw_only=True):
 class TriggerBody(PayloadBody, kw_only=True):
     """A run by hand; without a payload the job's own is used."""
 
-    overlap_policy: Literal["queue"] = "queue"
+    overlap_policy: Overlap | None = None
     reason: str = ""
+
+
+class ResumeBody(ReasonBody, kw_only=True):
+    """`missed`: what fell into the pause is skipped, unless this says otherwise."""
+
+    missed: Literal["fire_once", "fire_all"] | None = None
+
+
+class BackfillBody(ReasonBody, kw_only=True):
+    """Occurrences scheduled in [`from`, `to`); those that ran are left out unless `rerun`."""
+
+    from_: str = msgspec.field(name="from")
+    to: str
+    dry_run: bool = False
+    overlap_policy: Overlap | None = None
+    rerun: bool = False
+    priority: Level = "low"
+
+
+class JobFilterBody(Body, kw_only=True):
+    """Which jobs; what is left out does not matter."""
+
+    pool: str = ""
+    name: str = ""
+    labels: dict[str, str] = {}
+
+
+class BulkBody(ReasonBody, kw_only=True):
+    """One action for many jobs. `dryRun`: only counts them."""
+
+    filter: JobFilterBody
+    action: Literal["pause", "resume", "cancel"]
+    dry_run: bool = False
 
 
 class ReplayBody(PayloadBody, kw_only=True):

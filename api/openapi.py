@@ -24,6 +24,8 @@ _PROBLEMS = {
     401: "No key, or one that is not known",
     403: "The key's role may not do this",
     404: "There is no such thing in this tenant",
+    412: "`If-Match` names another version than the job has",
+    428: "`If-Match` is needed: the version that the change is meant for",
     409: "The state of the thing does not allow it; `code` says why",
     413: "Too large",
     422: "`idempotency_key_reused`: the key came with another request before",
@@ -36,6 +38,12 @@ _KEY_PARAMETER = {
     "required": False,
     "description": "1 to 255 visible ASCII characters: the same request with the same key is done once",
     "schema": {"type": "string", "minLength": 1, "maxLength": 255},
+}
+_MATCH_PARAMETER = {
+    "name": "If-Match",
+    "in": "header",
+    "description": "The `ETag` of the version that the change is meant for",
+    "schema": {"type": "string"},
 }
 _POSITION_PARAMETER = {
     "name": "Horarium-Position",
@@ -50,6 +58,7 @@ _POSITION_HEADER = {
         "schema": {"type": "string"},
     }
 }
+_VERSION_HEADER = {"ETag": {"description": "The job's version", "schema": {"type": "string"}}}
 _REPLAYED_HEADER = {
     "Idempotent-Replayed": {
         "description": "`true` if this is the stored answer to a repeated request",
@@ -67,11 +76,16 @@ def described(
     keyed: bool = False,
     reads: bool = False,
     changes: bool = False,
+    versioned: bool = False,
+    matched: bool | None = None,
     body_needed: bool = True,
+    media_type: str = "application/json",
 ) -> dict[str, Any]:
     """Arguments of a route that say what it takes and gives. `keyed`: an Idempotency-Key counts; `reads`:
-    from the read model; `changes`: by a partition's decision."""
+    from the read model; `changes`: by a partition's decision; `versioned`: answers have an ETag; `matched`:
+    If-Match counts (True: it is needed)."""
     headers = (_POSITION_HEADER if changes else {}) | (_REPLAYED_HEADER if keyed else {})
+    headers |= _VERSION_HEADER if versioned else {}
     responses: dict[int | str, dict[str, Any]] = {
         status: _answer(kind, headers) for status, kind in gives.items()
     }
@@ -88,10 +102,12 @@ def described(
         extra["parameters"].append(_KEY_PARAMETER)
     if reads:
         extra["parameters"].append(_POSITION_PARAMETER)
+    if matched is not None:
+        extra["parameters"].append(_MATCH_PARAMETER | {"required": matched})
     if takes is not None:
         extra["requestBody"] = {
             "required": body_needed,
-            "content": {"application/json": {"schema": {"$ref": _REF.format(name=takes.__name__)}}},
+            "content": {media_type: {"schema": {"$ref": _REF.format(name=takes.__name__)}}},
         }
     return {
         "responses": responses,

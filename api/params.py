@@ -77,6 +77,19 @@ class Params:
         except TimeInputError as error:
             raise wrong(error.field, error.detail) from None
 
+    def has(self, name: str) -> bool:
+        """Whether it was given, were it empty."""
+        return name in self._values
+
+    def integer(self, name: str, bounds: tuple[int, int], default: int) -> int:
+        """A whole number within the bounds."""
+        text = self.text(name)
+        if name not in self._values:
+            return default
+        if not re.fullmatch(r"-?[0-9]{1,18}", text) or not bounds[0] <= int(text) <= bounds[1]:
+            raise wrong(name, f"is a whole number from {bounds[0]} to {bounds[1]}")
+        return int(text)
+
     def several(self, name: str, kind: type[E]) -> tuple[E, ...]:
         """Every given value, as one of the words."""
         return tuple(_word(name, value, kind) for value in self._values.get(name, ()))

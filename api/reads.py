@@ -24,6 +24,8 @@ from projections.store import Store
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+POLL_SEC = 0.1
 Connection = Any
 """Of the database library, which only the read model knows."""
 
@@ -55,6 +57,15 @@ class Reads:
         if found is None:
             raise _behind() if behind else not_found(what)
         return found
+
+    async def awaited(self, question: Callable[[Connection], T | None]) -> T | None:
+        """The answer of a query for what may be on its way; None if it does not come within `WAIT_SEC`."""
+        for _ in range(round(WAIT_SEC / POLL_SEC)):
+            found = await self._run(question)
+            if found is not None:
+                return found
+            await asyncio.sleep(POLL_SEC)
+        return None
 
     async def is_usable(self) -> bool:
         """Whether the database answers and has the tables of this version."""

@@ -23,6 +23,7 @@ from api.answers import (
     LastExecutionAnswer,
     PartitionAnswer,
     PausedAnswer,
+    PreviewedAnswer,
     RetryAnswer,
     ScheduleAnswer,
     TargetAnswer,
@@ -42,7 +43,9 @@ from schemas.entities import (
 )
 from schemas.ids import scheduled_execution_id
 from schemas.replies import Grant, PartitionStatus
-from streams.core.instants import format_instant
+from streams.core.instants import format_instant, format_local
+from streams.core.preview import Previewed
+from streams.core.zones import get_zone
 
 JSON_TYPE = "application/json"
 
@@ -122,7 +125,7 @@ def _job(job: Job, status: JobStatus, next_ms: int, next_id: str, cursor: Cursor
         version=job.version,
         next_run_at=instant(next_ms),
         next_execution_id=next_id or None,
-        schedule=_schedule(job.schedule),
+        schedule=schedule(job.schedule),
         target=TargetAnswer(pool=job.pool, task=job.content.task),
         retry_policy=RetryAnswer(
             max_attempts=retry.max_attempts,
@@ -135,13 +138,18 @@ def _job(job: Job, status: JobStatus, next_ms: int, next_id: str, cursor: Cursor
         lease_sec=policies.lease_sec,
         max_deliveries=policies.max_deliveries,
         priority=policies.priority.lower(),
-        overlap_policy="queue",
-        queue_limit=1,
-        misfire_policy="fire_all",
+        overlap_policy=policies.overlap.lower(),
+        queue_limit=policies.queue_limit,
+        max_concurrent=policies.max_concurrent or None,
+        misfire_policy=policies.misfire.lower(),
         misfire_window_sec=policies.misfire_window_sec,
+        start_deadline_sec=policies.start_deadline_sec or None,
+        idempotency_key_template=policies.idempotency_key_template or None,
         labels=job.content.labels,
         created_at=format_instant(job.created_ms),
         created_by=job.created_by,
+        updated_at=instant(job.updated_ms),
+        updated_by=job.updated_by or None,
         paused=_paused(status, cursor),
     )
 
@@ -152,18 +160,42 @@ def _paused(status: JobStatus, cursor: Cursor | None) -> PausedAnswer | None:
     return PausedAnswer(by=cursor.paused_by, at=format_instant(cursor.paused_ms), reason=cursor.paused_reason)
 
 
-def _schedule(schedule: Schedule) -> ScheduleAnswer:
+def schedule(schedule: Schedule) -> ScheduleAnswer:
+    """A schedule as understood: hashed fields drawn, a delay as the instant it became."""
     match schedule.kind:
         case ScheduleKind.CRON:
-            return ScheduleAnswer(
+            kind = ScheduleAnswer(
                 cron=schedule.cron, cron_expanded=schedule.cron_expanded, time_zone=schedule.time_zone
             )
         case ScheduleKind.EVERY:
-            return ScheduleAnswer(
+            kind = ScheduleAnswer(
                 every_sec=schedule.every_ms // 1000, anchored_at=format_instant(schedule.anchor_ms)
             )
         case ScheduleKind.ONCE:
-            return ScheduleAnswer(run_at=format_instant(schedule.run_at_ms))
+            kind = _once(schedule)
+    return replace(
+        kind,
+        start_at=instant(schedule.start_at_ms),
+        end_at=instant(schedule.end_at_ms),
+        max_runs=schedule.max_runs or None,
+        jitter_sec=schedule.jitter_ms // 1000 or None,
+    )
+
+
+def _once(schedule: Schedule) -> ScheduleAnswer:
+    """As it was written: an instant, or a local time of a zone. Sent back, it means the same."""
+    if schedule.time_zone == "UTC":
+        return ScheduleAnswer(run_at=format_instant(schedule.run_at_ms))
+    seconds, millis = divmod(schedule.run_at_ms, 1000)
+    local = format_local(seconds + get_zone(schedule.time_zone).offset_at(seconds))
+    run_at = f"{local}.{millis:03d}" if millis else local
+    return ScheduleAnswer(run_at=run_at, time_zone=schedule.time_zone)
+
+
+def previewed(one: Previewed, with_due: bool) -> PreviewedAnswer:
+    """An occurrence of a preview; its jitter shows only for a job that is known."""
+    due_at = format_instant(one.due_ms) if with_due and one.due_ms != one.utc_ms else None
+    return PreviewedAnswer(utc=one.utc, local=one.local, due_at=due_at, note=one.note)
 
 
 def execution(execution: Execution) -> ExecutionAnswer:
@@ -220,6 +252,8 @@ def _execution(e: Execution, lease_until_ms: int) -> ExecutionAnswer:
         reason=e.reason or None,
         reported=e.reported or None,
         idempotency_key=e.idempotency_key or e.execution_id,
+        start_deadline=instant(e.start_deadline_ms),
+        backfill_id=e.backfill or None,
         result=json_or_none(e.result),
     )
 

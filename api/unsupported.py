@@ -14,20 +14,7 @@ NOT_SUPPORTED = "not_supported"
 TARGET_NOT_SUPPORTED = "target_not_supported"
 SHARED_PREFIX = "shared/"
 
-_JOB_MEMBERS = (
-    "startDeadlineSec",
-    "maxConcurrent",
-    "exclusionGroup",
-    "idempotencyKeyTemplate",
-    "latenessAlertSec",
-)
-_SCHEDULE_MEMBERS = ("jitterSec", "startAt", "endAt", "maxRuns")
-# Member -> the value that is built, and the values a later version will take.
-_POLICIES: dict[str, tuple[object, frozenset[str] | None]] = {
-    "overlapPolicy": ("queue", frozenset({"skip", "allow", "cancel_running"})),
-    "misfirePolicy": ("fire_all", frozenset({"fire_once", "skip"})),
-    "queueLimit": (1, None),
-}
+_JOB_MEMBERS = ("exclusionGroup", "latenessAlertSec")
 _TARGET_MEMBERS = ("http", "topic", "key")
 
 
@@ -43,22 +30,13 @@ def check_job(tree: dict[str, Any]) -> None:
             )
         check_pool(target.get("pool"), "target.pool")
     problems = [_unbuilt(name) for name in _JOB_MEMBERS if name in tree]
-    schedule = tree.get("schedule")
-    if isinstance(schedule, dict):
-        # A jitter of 0 is what every job has.
-        problems += [
-            _unbuilt(f"schedule.{name}")
-            for name in _SCHEDULE_MEMBERS
-            if name in schedule and (name, schedule[name]) != ("jitterSec", 0)
-        ]
-    problems += _policy_problems(tree)
     if problems:
         raise invalid(*problems, code=NOT_SUPPORTED)
 
 
 def check_members(tree: dict[str, Any], *names: str) -> None:
     """Raises the 400 for members of other bodies that are not built."""
-    problems = [_unbuilt(name) for name in names if name in tree] + _policy_problems(tree)
+    problems = [_unbuilt(name) for name in names if name in tree]
     if problems:
         raise invalid(*problems, code=NOT_SUPPORTED)
 
@@ -72,19 +50,6 @@ def check_pool(pool: object, field: str) -> None:
 def parameter(name: str) -> Problem:
     """The 400 for a query parameter that is not built."""
     return wrong(name, "is not built yet", NOT_SUPPORTED)
-
-
-def _policy_problems(tree: dict[str, Any]) -> list[FieldProblem]:
-    problems = []
-    for name, (built, later) in _POLICIES.items():
-        given = tree.get(name, built)
-        if later is None:
-            is_later = isinstance(given, int) and not isinstance(given, bool) and given != built
-        else:
-            is_later = isinstance(given, str) and given in later
-        if is_later:
-            problems.append(_unbuilt(name, f"only {built} is built"))
-    return problems
 
 
 def _unbuilt(field: str, why: str = "is not built yet") -> FieldProblem:

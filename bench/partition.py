@@ -56,6 +56,9 @@ class OnePartition:
     def partitions_of(self, tenant: str) -> list[int]:
         return [0]
 
+    def default_jitter_sec(self, tenant: str) -> int:
+        return 0
+
 
 class Partition:
     """An engine on a store; `now_ms` is the caller's to move. What is not needed is thrown away."""

@@ -144,7 +144,7 @@ def _derived(command: RegisterJob) -> Problems:
 def _definition(command: RegisterJob | UpdateJob) -> Problems:
     if not POOL.fullmatch(command.pool):
         yield _problem("target.pool", "is [A-Za-z0-9._-]{1,100}")
-    yield from _schedule(command.schedule, f"{command.tenant}/{command.job_id}")
+    yield from check_schedule(command.schedule, f"{command.tenant}/{command.job_id}")
     yield from _content(command.content)
     yield from _policies(command.policies)
 
@@ -158,7 +158,8 @@ def _backfill(command: BackfillJob) -> Problems:
         yield _problem("scheduledMs", "rise, and are after 1970")
 
 
-def _schedule(spec: ScheduleSpec, seed: str) -> Problems:
+def check_schedule(spec: ScheduleSpec, seed: str) -> Problems:
+    """Everything wrong with the form of a schedule. `seed`: `<tenant>/<jobId>`."""
     given = [
         name
         for name, value in (

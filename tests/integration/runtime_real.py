@@ -141,6 +141,9 @@ class _Nowhere:
     def partitions_of(self, tenant: str) -> list[int]:
         return []
 
+    def default_jitter_sec(self, tenant: str) -> int:
+        return 0
+
 
 def insist(call: Callable[[], int]) -> int:
     for left in reversed(range(TRIES)):

@@ -47,6 +47,9 @@ class Cluster:
     def partitions_of(self, tenant: str) -> list[int]:
         return tenant_partitions(tenant, self.shards.get(tenant, 1), self.partitions)
 
+    def default_jitter_sec(self, tenant: str) -> int:
+        return 0
+
     def run(self, partition: int, *commands: JobCommand | WorkCommand, sent_ms: int = 0) -> list[Reply]:
         """One or more transactions of a partition now."""
         engine = self.engines[partition]

@@ -88,30 +88,35 @@ async def test_bad_bodies(api: Api) -> None:
     assert not api.log.sent
 
 
-LATER: list[tuple[dict[str, Any], str, str]] = [
+REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"target": {"http": {"url": "https://example.com"}}}, "target.http", "target_not_supported"),
     ({"target": {"topic": "t", "key": "k"}}, "target.topic", "target_not_supported"),
     ({"target": {"pool": "shared/gpu"}}, "target.pool", "not_supported"),
-    ({"startDeadlineSec": 5}, "startDeadlineSec", "not_supported"),
-    ({"maxConcurrent": 2}, "maxConcurrent", "not_supported"),
+    ({"startDeadlineSec": 0}, "startDeadlineSec", "invalid"),
+    ({"startDeadlineSec": 31_536_001}, "startDeadlineSec", "invalid"),
+    ({"maxConcurrent": 0}, "maxConcurrent", "invalid"),
+    ({"maxConcurrent": 10_001}, "maxConcurrent", "invalid"),
     ({"exclusionGroup": "ledger"}, "exclusionGroup", "not_supported"),
-    ({"idempotencyKeyTemplate": "{jobId}"}, "idempotencyKeyTemplate", "not_supported"),
+    ({"idempotencyKeyTemplate": ""}, "idempotencyKeyTemplate", "invalid"),
+    ({"idempotencyKeyTemplate": "{job}"}, "idempotencyKeyTemplate", "invalid"),
+    ({"idempotencyKeyTemplate": "x" * 256}, "idempotencyKeyTemplate", "invalid"),
     ({"latenessAlertSec": 60}, "latenessAlertSec", "not_supported"),
-    ({"overlapPolicy": "skip"}, "overlapPolicy", "not_supported"),
     ({"overlapPolicy": "never"}, "overlapPolicy", "invalid"),
     ({"overlapPolicy": ["skip"]}, "overlapPolicy", "invalid"),
-    ({"queueLimit": 2}, "queueLimit", "not_supported"),
+    ({"queueLimit": 0}, "queueLimit", "invalid"),
+    ({"queueLimit": 1_001}, "queueLimit", "invalid"),
     ({"queueLimit": True}, "queueLimit", "invalid"),
-    ({"misfirePolicy": "fire_once"}, "misfirePolicy", "not_supported"),
-    ({"schedule": {"everySec": 60, "jitterSec": 5}}, "schedule.jitterSec", "not_supported"),
-    ({"schedule": {"everySec": 60, "maxRuns": 5}}, "schedule.maxRuns", "not_supported"),
-    ({"schedule": {"everySec": 60, "startAt": "x"}}, "schedule.startAt", "not_supported"),
-    ({"schedule": {"everySec": 60, "endAt": None}}, "schedule.endAt", "not_supported"),
+    ({"misfirePolicy": "fire_some"}, "misfirePolicy", "invalid"),
+    ({"misfireWindowSec": 2_592_001}, "misfireWindowSec", "invalid"),
+    ({"schedule": {"everySec": 60, "jitterSec": 86_401}}, "schedule.jitterSec", "invalid"),
+    ({"schedule": {"everySec": 60, "maxRuns": 0}}, "schedule.maxRuns", "invalid"),
+    ({"schedule": {"everySec": 60, "startAt": "x"}}, "schedule.startAt", "invalid"),
+    ({"schedule": {"everySec": 60, "endAt": "2026-01-01"}}, "schedule.endAt", "invalid"),
 ]
 
 
-async def test_what_is_not_built_is_refused(api: Api) -> None:
-    for member, field, code in LATER:
+async def test_what_is_not_built_or_out_of_range_is_refused(api: Api) -> None:
+    for member, field, code in REFUSED:
         job = {"schedule": {"everySec": 60}} | member
         answer = await api.post("/v1/jobs", job)
         assert (answer.status_code, answer.json()["code"]) == (400, code), member
@@ -166,7 +171,8 @@ async def test_a_quoted_key_is_the_bare_one(api: Api) -> None:
 CALLS: list[tuple[str, str, Any, int]] = [
     ("GET", "/v1/nothing", None, 404),
     ("GET", "/v1/jobs/", None, 404),
-    ("PATCH", "/v1/jobs/x", {}, 405),
+    ("PATCH", "/v1/jobs/x", {}, 428),
+    ("PATCH", "/v1/jobs", {}, 405),
     ("GET", "/v1/jobs/%00", None, 404),
     ("GET", "/v1/jobs/%ff%fe", None, 404),
     ("GET", "/v1/jobs/" + "x" * 65, None, 404),
@@ -206,7 +212,7 @@ CALLS: list[tuple[str, str, Any, int]] = [
     ("POST", "/v1/jobs/batch", {"jobs": []}, 400),
     ("POST", "/v1/jobs/batch", {"jobs": [{}] * 1001}, 400),
     ("POST", "/v1/jobs/none/trigger", None, 404),
-    ("POST", "/v1/jobs/none/trigger", {"overlapPolicy": "skip"}, 400),
+    ("POST", "/v1/jobs/none/trigger", {"overlapPolicy": "never"}, 400),
     ("DELETE", "/v1/jobs/none", None, 404),
     ("DELETE", "/v1/jobs/none", {"why": "x"}, 400),
     ("POST", "/v1/dead-letters/none/replay", None, 404),

@@ -30,12 +30,13 @@ async def test_a_job_is_shown_as_understood(api: Api) -> None:
     assert {name: read[name] for name in made} == made
 
 
-async def test_put_makes_repeats_and_refuses(api: Api) -> None:
+async def test_put_makes_repeats_and_updates(api: Api) -> None:
     first = await api.call("PUT", "/v1/jobs/mine", CRON)
     again = await api.call("PUT", "/v1/jobs/mine", CRON)
     other = await api.call("PUT", "/v1/jobs/mine", CRON | {"name": "another"})
-    assert (first.status_code, again.status_code, other.status_code) == (201, 200, 409)
-    assert other.json()["code"] == "update_not_supported"
+    assert (first.status_code, again.status_code, other.status_code) == (201, 200, 200)
+    assert [answer.json()["version"] for answer in (first, again, other)] == [1, 1, 2]
+    assert (other.json()["name"], other.headers["ETag"]) == ("another", '"2"')
     assert (await api.call("DELETE", "/v1/jobs/mine", {"reason": "enough"})).json()["status"] == "CANCELLED"
     anew = await api.call("PUT", "/v1/jobs/mine", CRON | {"name": "another"})
     assert anew.status_code == 201

@@ -168,3 +168,6 @@ class _Everywhere:
 
     def partitions_of(self, tenant: str) -> list[int]:
         return [0]
+
+    def default_jitter_sec(self, tenant: str) -> int:
+        return 0

@@ -202,6 +202,9 @@ def engines(world: Installation, changes: type) -> EngineFactory:
         def partitions_of(self, tenant: str) -> list[int]:
             return list(range(world.partitions))
 
+        def default_jitter_sec(self, tenant: str) -> int:
+            return 0
+
     class Changed(changes, Engine):  # type: ignore[misc]
         pass
 

@@ -42,6 +42,9 @@ class _Here:
     def partitions_of(self, tenant: str) -> list[int]:
         return [0]
 
+    def default_jitter_sec(self, tenant: str) -> int:
+        return 0
+
 
 def stopped_with_jobs(world: Installation, count: int = 5) -> MemoryFolder:
     process = world.live()

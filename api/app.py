@@ -8,12 +8,15 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api import (
+    backfills,
     dead_letters,
     executions,
     health,
     job_batches,
+    job_bulk,
     job_control,
     jobs,
+    occurrences,
     openapi,
     operators,
     problems,
@@ -28,8 +31,11 @@ from api.work import claims, reports
 VERSION = "1"
 ROUTERS = (
     job_batches.router,
+    job_bulk.router,
     jobs.router,
     job_control.router,
+    backfills.router,
+    occurrences.router,
     schedules.router,
     executions.router,
     reports.router,

@@ -36,6 +36,7 @@ _FILTERS = (
     params.Param("pool"),
     params.Param("task"),
     params.Param("jobId"),
+    params.Param("backfillId"),
     params.LABELS,
 )
 
@@ -47,6 +48,7 @@ def _filter(query: Params, job_id: str) -> ExecutionFilter:
         pool=query.text("pool"),
         task=query.text("task"),
         kind=query.one_of("kind", ExecutionKind),
+        backfill=query.text("backfillId"),
         labels=query.labels(),
         scheduled_from_ms=query.instant("scheduledFrom"),
         scheduled_to_ms=query.instant("scheduledTo"),
@@ -67,7 +69,7 @@ async def _listed(request: Request, tenant: str, filters: ExecutionFilter, query
 )
 async def list_(request: Request, caller: Viewer) -> Response:
     """Executions, newest first by scheduled time, the next ones of active jobs among them."""
-    query = Params(request, *_FILTERS, *params.PAGE, *tenant_param(caller), later=("backfillId",))
+    query = Params(request, *_FILTERS, *params.PAGE, *tenant_param(caller))
     return await _listed(request, read_tenant(request, caller), _filter(query, query.text("jobId")), query)
 
 

@@ -62,6 +62,11 @@ def backfill_execution_id(job_id: str, incarnation: int, scheduled_ms: int, back
     return f"{job_id}.{base36(incarnation)}.{base36(scheduled_ms)}.{BACKFILL_KIND}{_short_hash(backfill_id)}"
 
 
+def derived_backfill_id(job_id: str, request_key: str) -> str:
+    """The id of a backfill, from the key of its request: repeated, it is the same one."""
+    return "bf_" + _short_hash(job_id, request_key)
+
+
 def version_id(job_id: str, version: int) -> str:
     """Under this, in place of an execution id, stands what a superseded version gave its executions."""
     return f"{job_id}@{version}"

@@ -1,75 +1,34 @@
 """Jobs, executions, dead letters and partitions: each request of the API as a pure function.
 
+Schedules, pauses and backfills are in `horarium.time_calls`, what workers say in `horarium.work_calls`.
 `horarium.client` turns each into a method of `Client` and of `AsyncClient`; the docstrings and parameters
-here are those of the methods. What workers say is in `horarium.work_calls`.
+here are those of the methods.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, TypeVar
-from urllib.parse import quote
 
 from horarium.convert import build, same
 from horarium.errors import from_problem
 from horarium.exchange import Answer, Call
-from horarium.models import (
-    BatchItem,
-    Event,
-    Execution,
-    Job,
-    Page,
-    Partition,
-    ScheduledTask,
-)
+from horarium.forms import given, listed, match_of, one, paged, params_of, path_of, window_of
+from horarium.models import BatchItem, Event, Execution, Job, Page, Partition, ScheduledTask
 from horarium.schedules import JobSpec, format_time, payload_json
 
 T = TypeVar("T")
-
-
-def _path(*parts: str) -> str:
-    return "/v1/" + "/".join(quote(part, safe="") for part in parts)
-
-
-def _one(cls: type[T]) -> Callable[[Answer], T]:
-    return lambda answer: build(cls, answer.json())
-
-
-def _list(cls: type[T], member: str) -> Callable[[Answer], tuple[T, ...]]:
-    return lambda answer: tuple(build(cls, each) for each in answer.json()[member])
-
-
-def _page(cls: type[T], member: str) -> Callable[[Answer], Page[T]]:
-    def parse(answer: Answer) -> Page[T]:
-        body = answer.json()
-        items = tuple(build(cls, each) for each in body[member])
-        return Page(items, body.get("nextPageToken") or None)
-
-    return parse
-
-
-def _params(labels: Mapping[str, str] | None = None, **values: Any) -> dict[str, str]:
-    params = {f"label.{name}": value for name, value in (labels or {}).items()}
-    given = {name: value for name, value in values.items() if value is not None}
-    return params | {
-        name: format_time(value) if isinstance(value, datetime) else str(value)
-        for name, value in given.items()
-    }
-
-
-def _reason(reason: str | None) -> dict[str, Any]:
-    return {} if reason is None else {"reason": reason}
 
 
 def create_job(spec: JobSpec, *, idempotency_key: str | None = None) -> Call[Job]:
     """Registers a job. Repeated with the same key and meaning it answers what it answered first."""
     return Call(
         method="POST",
-        path=_path("jobs"),
+        path=path_of("jobs"),
         body=spec.to_json(),
-        parse=_one(Job),
+        parse=one(Job),
         makes=True,
         key=idempotency_key,
     )
@@ -81,7 +40,7 @@ def create_jobs(
     """Registers up to 1,000 jobs, each on its own: look at every answer, they come in order."""
     return Call(
         method="POST",
-        path=_path("jobs", "batch"),
+        path=path_of("jobs", "batch"),
         body={"jobs": [spec.to_json() for spec in specs]},
         parse=lambda answer: tuple(_batch_item(each) for each in answer.json()["results"]),
         makes=True,
@@ -96,14 +55,21 @@ def _batch_item(item: Mapping[str, Any]) -> BatchItem:
     return BatchItem(status=status, error=from_problem(status, item.get("problem") or {}))
 
 
-def put_job(job_id: str, spec: JobSpec) -> Call[Job]:
-    """Registers a job under an id of one's own; repeating it is harmless."""
-    return Call(method="PUT", path=_path("jobs", job_id), body=spec.to_json(), parse=_one(Job))
+def put_job(job_id: str, spec: JobSpec, *, version: int | None = None) -> Call[Job]:
+    """Registers a job under an id of one's own, or updates it; repeating it is harmless. With `version` it
+    only updates, and only that version (PreconditionFailed if it has another)."""
+    return Call(
+        method="PUT",
+        path=path_of("jobs", job_id),
+        body=spec.to_json(),
+        headers={} if version is None else match_of(version),
+        parse=one(Job),
+    )
 
 
 def get_job(job_id: str) -> Call[Job]:
     """One job, with its last execution and counts."""
-    return Call(method="GET", path=_path("jobs", job_id), parse=_one(Job), reads=True)
+    return Call(method="GET", path=path_of("jobs", job_id), parse=one(Job), reads=True)
 
 
 def list_jobs(
@@ -117,7 +83,7 @@ def list_jobs(
     page_token: str | None = None,
 ) -> Call[Page[Job]]:
     """Jobs of the tenant, newest first."""
-    params = _params(
+    params = params_of(
         labels,
         status=status,
         pool=pool,
@@ -126,12 +92,12 @@ def list_jobs(
         pageSize=page_size,
         pageToken=page_token,
     )
-    return Call(method="GET", path=_path("jobs"), params=params, parse=_page(Job, "jobs"), reads=True)
+    return Call(method="GET", path=path_of("jobs"), params=params, parse=paged(Job, "jobs"), reads=True)
 
 
 def cancel_job(job_id: str) -> Call[Job]:
     """No further occurrences; what is pending ends, what runs is told."""
-    return Call(method="DELETE", path=_path("jobs", job_id), parse=_one(Job))
+    return Call(method="DELETE", path=path_of("jobs", job_id), parse=one(Job))
 
 
 def trigger_job(
@@ -139,14 +105,16 @@ def trigger_job(
     *,
     payload: Any = None,
     content_type: str | None = None,
+    overlap_policy: str | None = None,
     reason: str | None = None,
     idempotency_key: str | None = None,
 ) -> Call[str]:
-    """Runs a job now, with a payload of its own if given; the id of the execution."""
+    """Runs a job now, paused or not, with a payload and an overlap policy of its own if given; the id of the
+    execution."""
     return Call(
         method="POST",
-        path=_path("jobs", job_id, "trigger"),
-        body=payload_json(payload, content_type) | _reason(reason),
+        path=path_of("jobs", job_id, "trigger"),
+        body=payload_json(payload, content_type) | given(overlapPolicy=overlap_policy, reason=reason),
         parse=_execution_id,
         makes=True,
         key=idempotency_key,
@@ -183,9 +151,9 @@ def job_executions(
     """Executions of one job, newest first."""
     return Call(
         method="GET",
-        path=_path("jobs", job_id, "executions"),
-        params=_params(pageSize=page_size, pageToken=page_token),
-        parse=_page(Execution, "executions"),
+        path=path_of("jobs", job_id, "executions"),
+        params=params_of(pageSize=page_size, pageToken=page_token),
+        parse=paged(Execution, "executions"),
         reads=True,
     )
 
@@ -197,6 +165,7 @@ def list_executions(
     task: str | None = None,
     job_id: str | None = None,
     kind: str | None = None,
+    backfill_id: str | None = None,
     labels: Mapping[str, str] | None = None,
     scheduled_from: datetime | str | None = None,
     scheduled_to: datetime | str | None = None,
@@ -204,13 +173,14 @@ def list_executions(
     page_token: str | None = None,
 ) -> Call[Page[Execution]]:
     """Executions of the tenant, newest first."""
-    params = _params(
+    params = params_of(
         labels,
         status=status,
         pool=pool,
         task=task,
         jobId=job_id,
         kind=kind,
+        backfillId=backfill_id,
         scheduledFrom=scheduled_from,
         scheduledTo=scheduled_to,
         pageSize=page_size,
@@ -218,24 +188,24 @@ def list_executions(
     )
     return Call(
         method="GET",
-        path=_path("executions"),
+        path=path_of("executions"),
         params=params,
-        parse=_page(Execution, "executions"),
+        parse=paged(Execution, "executions"),
         reads=True,
     )
 
 
 def get_execution(execution_id: str) -> Call[Execution]:
     """One execution with every attempt."""
-    return Call(method="GET", path=_path("executions", execution_id), parse=_one(Execution), reads=True)
+    return Call(method="GET", path=path_of("executions", execution_id), parse=one(Execution), reads=True)
 
 
 def cancel_execution(execution_id: str, *, reason: str | None = None) -> Call[None]:
     """Ends an execution, also a scheduled one; a running one ends when its worker is told."""
     return Call(
         method="POST",
-        path=_path("executions", execution_id, "cancel"),
-        body=_reason(reason),
+        path=path_of("executions", execution_id, "cancel"),
+        body=given(reason=reason),
         parse=lambda answer: None,
         makes=True,
     )
@@ -246,9 +216,9 @@ def _events(
 ) -> Call[Page[Event]]:
     return Call(
         method="GET",
-        path=_path(resource, an_id, "events"),
-        params=_params(pageSize=page_size, pageToken=page_token),
-        parse=_page(Event, "events"),
+        path=path_of(resource, an_id, "events"),
+        params=params_of(pageSize=page_size, pageToken=page_token),
+        parse=paged(Event, "events"),
         reads=True,
     )
 
@@ -279,24 +249,22 @@ def list_dead_letters(
     page_token: str | None = None,
 ) -> Call[Page[Execution]]:
     """Executions that were given up, newest first."""
-    params = _params(
+    params = params_of(
         jobId=job_id, pool=pool, task=task, reason=reason, pageSize=page_size, pageToken=page_token
     )
-    times = _params(since=since, until=until)
-    # `from` is a word of Python.
-    params |= {{"since": "from", "until": "to"}[name]: value for name, value in times.items()}
+    params |= window_of(since, until)
     return Call(
         method="GET",
-        path=_path("dead-letters"),
+        path=path_of("dead-letters"),
         params=params,
-        parse=_page(Execution, "deadLetters"),
+        parse=paged(Execution, "deadLetters"),
         reads=True,
     )
 
 
 def get_dead_letter(execution_id: str) -> Call[Execution]:
     """One given-up execution with payload, error and attempts."""
-    return Call(method="GET", path=_path("dead-letters", execution_id), parse=_one(Execution), reads=True)
+    return Call(method="GET", path=path_of("dead-letters", execution_id), parse=one(Execution), reads=True)
 
 
 def replay_dead_letter(
@@ -310,8 +278,8 @@ def replay_dead_letter(
     """Runs a given-up execution again, with a corrected payload if given; its id."""
     return Call(
         method="POST",
-        path=_path("dead-letters", execution_id, "replay"),
-        body=payload_json(payload, content_type) | _reason(reason),
+        path=path_of("dead-letters", execution_id, "replay"),
+        body=payload_json(payload, content_type) | given(reason=reason),
         parse=_execution_id,
         makes=True,
         key=idempotency_key,
@@ -320,7 +288,7 @@ def replay_dead_letter(
 
 def partitions() -> Call[tuple[Partition, ...]]:
     """Who runs which partition of the log (operators)."""
-    return Call(method="GET", path=_path("partitions"), parse=_list(Partition, "partitions"), reads=True)
+    return Call(method="GET", path=path_of("partitions"), parse=listed(Partition, "partitions"), reads=True)
 
 
 def next_page(call: Call[Page[T]], page: Page[T]) -> Call[Page[T]] | None:

@@ -1,7 +1,8 @@
 """`Client` and `AsyncClient`: the calls of the API as methods, over HTTP.
 
-Every method is made from the pure function of the same name in `horarium.calls` or `horarium.work_calls`,
-with its parameters, types and docstring; the two classes differ only in how they send and wait.
+Every method is made from the pure function of the same name in `horarium.calls`, `horarium.time_calls` or
+`horarium.work_calls`, with its parameters, types and docstring; the two classes differ only in how they send
+and wait.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any, Generic, ParamSpec, Self, TypeVar
 
 import httpx2
 
-from horarium import calls, work_calls
+from horarium import calls, time_calls, work_calls
 from horarium.exchange import Answer, Call, Lost, Pause, RetryRules, Send, Session, exchange
 from horarium.models import Page
 
@@ -186,6 +187,14 @@ class Client(_Base):
     cancel_job = _Method(calls.cancel_job)
     trigger_job = _Method(calls.trigger_job)
     schedule_task = _Method(calls.schedule_task)
+    preview_schedule = _Method(time_calls.preview_schedule)
+    update_job = _Method(time_calls.update_job)
+    pause_job = _Method(time_calls.pause_job)
+    resume_job = _Method(time_calls.resume_job)
+    backfill_job = _Method(time_calls.backfill_job)
+    job_occurrences = _Method(time_calls.job_occurrences)
+    bulk_jobs = _Method(time_calls.bulk_jobs)
+    tz_shifts = _Method(time_calls.tz_shifts)
     job_executions = _Method(calls.job_executions)
     job_events = _Method(calls.job_events)
     list_executions = _Method(calls.list_executions)
@@ -265,6 +274,14 @@ class AsyncClient(_Base):
     cancel_job = _AsyncMethod(calls.cancel_job)
     trigger_job = _AsyncMethod(calls.trigger_job)
     schedule_task = _AsyncMethod(calls.schedule_task)
+    preview_schedule = _AsyncMethod(time_calls.preview_schedule)
+    update_job = _AsyncMethod(time_calls.update_job)
+    pause_job = _AsyncMethod(time_calls.pause_job)
+    resume_job = _AsyncMethod(time_calls.resume_job)
+    backfill_job = _AsyncMethod(time_calls.backfill_job)
+    job_occurrences = _AsyncMethod(time_calls.job_occurrences)
+    bulk_jobs = _AsyncMethod(time_calls.bulk_jobs)
+    tz_shifts = _AsyncMethod(time_calls.tz_shifts)
     job_executions = _AsyncMethod(calls.job_executions)
     job_events = _AsyncMethod(calls.job_events)
     list_executions = _AsyncMethod(calls.list_executions)

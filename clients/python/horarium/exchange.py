@@ -71,6 +71,7 @@ class Call(Generic[T]):
     path: str
     parse: Callable[[Answer], T]
     params: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
     body: Mapping[str, Any] | None = None
     makes: bool = False
     key: str | None = None
@@ -128,6 +129,7 @@ class Session:
 
     def headers(self, call: Call[Any], idempotency_key: str) -> dict[str, str]:
         headers = {
+            **call.headers,
             "Authorization": f"Bearer {self.key}",
             "Accept": "application/json",
             "User-Agent": f"horarium-python/{VERSION}",

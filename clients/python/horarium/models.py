@@ -70,9 +70,18 @@ class Job(_Carrier):
     lease_sec: int | None = None
     max_deliveries: int | None = None
     priority: str | None = None
+    overlap_policy: str | None = None
+    queue_limit: int | None = None
+    max_concurrent: int | None = None
+    misfire_policy: str | None = None
+    misfire_window_sec: int | None = None
+    start_deadline_sec: int | None = None
+    idempotency_key_template: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     created_at: datetime | None = None
     created_by: str | None = None
+    updated_at: datetime | None = None
+    updated_by: str | None = None
     last_execution: LastExecution | None = None
     counts: Mapping[str, int] = field(default_factory=dict)
     paused: Mapping[str, Any] | None = None
@@ -138,6 +147,8 @@ class Execution(_Carrier):
     reason: str | None = None
     reported: str | None = None
     idempotency_key: str = ""
+    start_deadline: datetime | None = None
+    backfill_id: str | None = None
     result: Any = None
     progress: Any = None
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -234,3 +245,73 @@ class LeaseAnswer:
     def accepted(self) -> bool:
         """Whether it was taken; also if it had been taken before."""
         return self.status == 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Previewed:
+    """An occurrence of a schedule. `local` is the zone's wall clock with its offset, `due_at` includes the
+    jitter, `note` says what a skipped or repeated local time does."""
+
+    utc: datetime
+    local: str
+    due_at: datetime | None = None
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preview:
+    """What a schedule will do, by the code that does it."""
+
+    schedule: Mapping[str, Any]
+    occurrences: tuple[Previewed, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Occurrence:
+    """What became of an occurrence, or will. `to` and `count`: of as many, from `scheduled_time` to `to`."""
+
+    scheduled_time: datetime
+    status: str | None = None
+    to: datetime | None = None
+    count: int = 1
+    reason: str | None = None
+    execution_id: str | None = None
+    kind: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Occurrences:
+    """Occurrences of a job, oldest first; the rest begins at `next_from`, None: that was all."""
+
+    occurrences: tuple[Occurrence, ...]
+    next_from: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backfill:
+    """How many executions were made, or would be; at most 1,000 of their occurrences are shown."""
+
+    backfill_id: str
+    count: int
+    occurrences: tuple[Occurrence, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TzShift:
+    """A job whose next occurrence new zone data moved."""
+
+    tenant: str
+    job_id: str
+    time_zone: str
+    at: datetime
+    next_run_before: datetime | None = None
+    next_run_after: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TzShifts:
+    """What one version of the zone data moved: how many jobs, and the newest of them."""
+
+    tz_version: str
+    count: int
+    shifts: tuple[TzShift, ...] = ()

@@ -13,26 +13,45 @@ from horarium.convert import camel
 BINARY = "application/octet-stream"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """When a schedule begins and ends, how often it runs, and the jitter of each occurrence."""
+
+    start_at: datetime | str | None = None
+    end_at: datetime | str | None = None
+    max_runs: int | None = None
+    jitter_sec: int | None = None
+
+    def bounds_json(self) -> dict[str, Any]:
+        times = {"startAt": self.start_at, "endAt": self.end_at}
+        bounds: dict[str, Any] = {name: format_time(at) for name, at in times.items() if at is not None}
+        numbers = {"maxRuns": self.max_runs, "jitterSec": self.jitter_sec}
+        return bounds | {name: number for name, number in numbers.items() if number is not None}
+
+
 @dataclass(frozen=True, slots=True)
-class Cron:
+class Cron(Bounds):
     """5 fields, or 6 with seconds first, in the local time of an IANA zone."""
 
     expression: str
     time_zone: str = "UTC"
 
     def to_json(self) -> dict[str, Any]:
-        return {"cron": self.expression, "timeZone": self.time_zone}
+        return {"cron": self.expression, "timeZone": self.time_zone} | self.bounds_json()
 
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """Once at an instant: an aware datetime, or RFC 3339 text with an offset."""
+    """Once: at an aware datetime, at RFC 3339 text with an offset, or at local time (text) in `time_zone`."""
 
     when: datetime | str
     allow_past: bool = False
+    time_zone: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         spec: dict[str, Any] = {"runAt": format_time(self.when)}
+        if self.time_zone is not None:
+            spec["timeZone"] = self.time_zone
         return spec | {"allowPast": True} if self.allow_past else spec
 
 
@@ -47,13 +66,14 @@ class Delay:
 
 
 @dataclass(frozen=True, slots=True)
-class Every:
-    """Again and again, anchored at the registration."""
+class Every(Bounds):
+    """Again and again, anchored at `start_at` or else at the registration; an update keeps the anchor unless
+    it changes the interval."""
 
     seconds: int
 
     def to_json(self) -> dict[str, Any]:
-        return {"everySec": self.seconds}
+        return {"everySec": self.seconds} | self.bounds_json()
 
 
 Schedule = Cron | At | Delay | Every | Mapping[str, Any]
@@ -72,6 +92,24 @@ class RetryPolicy:
 
     def to_json(self) -> dict[str, Any]:
         return {camel(name): value for name in self.__slots__ if (value := getattr(self, name)) is not None}
+
+
+_PLAIN = (
+    "name",
+    "timeout_sec",
+    "lease_sec",
+    "max_deliveries",
+    "priority",
+    "overlap_policy",
+    "queue_limit",
+    "max_concurrent",
+    "misfire_policy",
+    "misfire_window_sec",
+    "start_deadline_sec",
+    "idempotency_key_template",
+    "labels",
+    "request_key",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,17 +132,20 @@ class JobSpec:
     lease_sec: int | None = None
     max_deliveries: int | None = None
     priority: str | None = None
+    overlap_policy: str | None = None
+    queue_limit: int | None = None
+    max_concurrent: int | None = None
+    misfire_policy: str | None = None
     misfire_window_sec: int | None = None
+    start_deadline_sec: int | None = None
+    idempotency_key_template: str | None = None
     labels: Mapping[str, str] | None = None
     request_key: str | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        plain = ("name", "timeout_sec", "lease_sec", "max_deliveries", "priority", "misfire_window_sec")
         spec: dict[str, Any] = {
-            camel(name): value
-            for name in (*plain, "labels", "request_key")
-            if (value := getattr(self, name)) is not None
+            camel(name): value for name in _PLAIN if (value := getattr(self, name)) is not None
         }
         spec["schedule"] = schedule_json(self.schedule)
         target = {"pool": self.pool, "task": self.task}

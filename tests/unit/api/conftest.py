@@ -38,10 +38,15 @@ class Api:
         self.http = client
 
     async def call(self, method: str, path: str, body: Any = None, **more: Any) -> httpx2.Response:
-        """A request as a tenant; `key` names another bearer, `idempotency` an Idempotency-Key."""
+        """A request as a tenant; `key` names another bearer, `idempotency` an Idempotency-Key. `fresh`: a
+        read waits for everything that is in the log."""
         headers = {"Authorization": f"Bearer {more.pop('key', 'tenant-key')}"} | more.pop("headers", {})
         if "idempotency" in more:
             headers["Idempotency-Key"] = more.pop("idempotency")
+        if more.pop("fresh", False):
+            events = enumerate(self.log.cluster.events)
+            ends = [f"{number}:{len(logged) - 1}" for number, logged in events if logged]
+            headers["Horarium-Position"] = ",".join(ends)
         if body is not None:
             more["json"] = body
         return await self.http.request(method, path, headers=headers, **more)

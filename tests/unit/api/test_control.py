@@ -98,8 +98,8 @@ async def test_a_key_made_of_a_template(api: Api) -> None:
 async def test_a_deadline_for_the_first_start(api: Api) -> None:
     await api.call("PUT", "/v1/jobs/a", HOURLY | {"startDeadlineSec": 60})
     api.log.advance(3600)
-    [waiting] = (await api.get("/v1/jobs/a/executions?status=PENDING")).json()["executions"]
+    [waiting] = (await api.get("/v1/jobs/a/executions?status=PENDING", fresh=True)).json()["executions"]
     assert waiting["startDeadline"] == "2026-05-01T01:01:00Z"
     api.log.advance(60)
-    [skipped] = (await api.get("/v1/jobs/a/executions?status=SKIPPED")).json()["executions"]
+    [skipped] = (await api.get("/v1/jobs/a/executions?status=SKIPPED", fresh=True)).json()["executions"]
     assert skipped["reason"] == "deadline"

@@ -263,7 +263,7 @@ def _handler(server: FakeServer) -> type[BaseHTTPRequestHandler]:
             else:
                 self.close_connection = True
 
-        do_GET = do_POST = do_PUT = do_DELETE = do
+        do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = do
 
         def reply(self, status: int, body: Any, headers: Mapping[str, str]) -> None:
             data = body if isinstance(body, bytes) else json.dumps(body).encode()

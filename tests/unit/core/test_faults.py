@@ -17,6 +17,7 @@ from schemas.commands import (
     RequestWork,
     ScheduleSpec,
     Slot,
+    TriggerJob,
 )
 from schemas.entities import CatchUp, Content, Policies, RetryPolicy, WaitingFor
 from schemas.entities import ExecutionStatus as E
@@ -25,8 +26,8 @@ from schemas.events import CursorMoved
 from schemas.replies import Granted, WorkSeen
 from streams.core import limits, state, timebuckets
 from streams.core.engine import Engine
-from streams.core.handlers import cancelling, timing
-from streams.core.transaction import Source
+from streams.core.handlers import cancelling, timing, triggering
+from streams.core.transaction import Source, Transaction
 from streams.core.validation import check, check_item
 from streams.store.memory import MemoryStore
 from streams.store.overlay import Overlay
@@ -338,6 +339,53 @@ def test_a_key_used_with_another_payload_is_refused() -> None:
     world.replay(letter, key="r", payload=b"3")
     assert world.replay(letter, key="r", payload=b"3").replayed
     assert world.replay(letter, key="r", payload=b"4").code == "idempotency_key_reused"
+
+
+def test_the_end_of_an_older_lease_says_nothing_about_the_new_one() -> None:
+    world = World()
+    world.register(delay_sec=0)
+    (first,) = world.claim("A", lease_sec=3_600)
+    world.at(5)
+    world.beat(first, b"1")
+    world.release(first)
+    (second,) = world.claim("B", lease_sec=10)
+    assert second.progress == b"1"
+    world.at(15)
+    assert world.execution(second.execution.execution_id).status is E.PENDING
+
+
+def test_a_cancel_comes_before_a_timeout_at_the_same_instant() -> None:
+    world = World()
+    world.register(delay_sec=0, timeout_sec=10, lease_sec=10)
+    (grant,) = world.claim("A")
+    world.cancel(grant.execution.execution_id)
+    world.at(10)
+    ended = world.execution(grant.execution.execution_id)
+    assert (ended.status, world.beat(grant).code) == (E.CANCELLED, "cancelled")
+
+
+def test_a_handler_that_raises_halfway_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(tx: Transaction, command: TriggerJob) -> None:
+        triggering.trigger_job(tx, command)
+        raise ZeroDivisionError("a bug")
+
+    world = World()
+    world.register(every_sec=10)
+    (digest, log) = world.engine.digest(), list(world.log)
+    monkeypatch.setattr("streams.core.engine.trigger_job", broken)
+    engine = world.engine
+    engine.begin(world.now_ms, world.chance.random)
+    command = TriggerJob(**world._envelope(), job_id="job-1", payload=b"own")
+    engine.decide(command, Source("commands", 1, 0))
+    assert engine.state.timers.savepoint() == engine.state.leases.savepoint() == 0
+    assert engine.decided().events == []
+    assert not engine.state.has_open(TENANT, "job-1")
+    world.store.write(engine.commit())
+    engine.written()
+    assert (engine.digest(), world.log) == (digest, log)
+    monkeypatch.undo()
+    assert world.run(command)[0].status == 202  # type: ignore[union-attr]
+    assert len(world.claim("A")) == 1
 
 
 # -- parking

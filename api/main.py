@@ -52,6 +52,7 @@ def assemble(settings: ApiSettings, log_: Log, store: Store) -> Services:
     own_writes = OwnWrites()
     followed = Followed(log_, settings.topics)
     client = LogClient(log_, settings.topics, followed)
+    metrics.commands_waiting.set_function(lambda: client.waiting)
     return Services(
         keyring=Keyring(settings.keys),
         client=client,

@@ -354,6 +354,28 @@ def test_the_end_of_an_older_lease_says_nothing_about_the_new_one() -> None:
     assert world.execution(second.execution.execution_id).status is E.PENDING
 
 
+def test_a_lease_longer_than_the_timeout_ends_with_it() -> None:
+    world = World()
+    world.register(delay_sec=0, timeout_sec=10)
+    (grant,) = world.claim("A", lease_sec=100)
+    assert world.sec(grant.execution.lease_until_ms) == 10
+    assert grant.execution.fencing_token >= world.now_ms * 1024
+    world.at(10)
+    assert world.execution(grant.execution.execution_id).error == "TIMEOUT"
+
+
+def test_a_job_is_not_completed_while_its_last_execution_runs() -> None:
+    world = World()
+    world.register(delay_sec=0)
+    (grant,) = world.claim("A")
+    waiting = world.trigger().execution
+    assert waiting is not None
+    world.cancel(waiting.execution_id)
+    assert world.cursor().status is J.ACTIVE
+    world.complete(grant)
+    assert world.cursor().status is J.COMPLETED
+
+
 def test_a_cancel_comes_before_a_timeout_at_the_same_instant() -> None:
     world = World()
     world.register(delay_sec=0, timeout_sec=10, lease_sec=10)

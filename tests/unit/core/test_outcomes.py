@@ -8,7 +8,7 @@ from schemas import ids
 from schemas.commands import CancelJob, RegisterMode, Slot, TriggerJob
 from schemas.entities import ExecutionStatus as E
 from schemas.entities import JobStatus as J
-from schemas.entities import RetryPolicy
+from schemas.entities import RetryPolicy, SkipReason, WaitingFor
 from streams.core import limits
 from streams.core.handlers import cancelling, triggering
 from streams.core.transaction import Source, Transaction
@@ -106,6 +106,29 @@ def test_a_lease_longer_than_the_timeout_ends_with_it() -> None:
     assert grant.execution.fencing_token >= world.now_ms * 1024
     world.at(10)
     assert world.execution(grant.execution.execution_id).error == "TIMEOUT"
+
+
+def test_what_is_due_comes_before_a_trigger_at_the_same_instant() -> None:
+    world = World()
+    world.register(cron="0 * * * * *")
+    world.now_ms += 60_000
+    triggered = world.trigger().execution
+    assert triggered is not None
+    assert triggered.waiting_for is WaitingFor.OVERLAP
+    (grant,) = world.claim("A")
+    assert grant.execution.execution_id.endswith(".s")
+
+
+@pytest.mark.parametrize(("late_ms", "missed"), [(10_000, False), (10_001, True)])
+def test_missed_is_what_is_later_than_the_threshold(late_ms: int, missed: bool) -> None:
+    world = World()
+    world.register(every_sec=5)
+    world.now_ms += 5_000 + late_ms
+    world.run()
+    # On time the first one runs, the second waits, the third is too many; a missed one is made later.
+    too_many = [] if missed else [SkipReason.OVERLAP]
+    assert [skip.reason for skip in world.cursor().skips] == too_many
+    assert bool(world.cursor().catch_up) == missed
 
 
 def test_what_waits_goes_before_younger_misfires() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from schemas import ids
 from schemas.codec import encode
@@ -19,6 +20,24 @@ from tests.unit.core.world import (
     registration,
     work_request,
 )
+
+
+def test_sessions_take_turns() -> None:
+    world = World()
+    for session in ("s1", "s2"):
+        world.run(replace(work_request(world, 1, 9), session=session))
+    for name in ("a", "b"):
+        world.register(name, delay_sec=0)
+    world.run()
+    assert {r.session for r in world.replies if isinstance(r, Granted)} == {"s1", "s2"}
+
+
+def test_a_session_whose_interest_is_over_gets_no_hint() -> None:
+    world = World()
+    world.run(work_request(world, 1, 0, park_sec=60))
+    world.at(16)
+    world.register(delay_sec=0)
+    assert hints(world.replies) == []
 
 
 def test_an_older_request_changes_nothing() -> None:

@@ -67,6 +67,32 @@ def test_a_tenant_with_many_minutes_overdue_holds_up_nobody() -> None:
     assert "the-one" in timers.pop(121 * 60_000, 1_000)
 
 
+def test_a_tenant_with_a_herd_in_one_minute_holds_up_nobody() -> None:
+    timers = Timers()
+    for n in range(1_500):
+        timers.add(n, "big", f"{n}")
+    timers.add(2_000, "small", "the-one")
+    timers.write()
+    first = timers.pop(2_000, 1_000)
+    assert (len(first), "the-one" in first) == (1_000, True)
+
+
+def test_what_is_filed_behind_the_loaded_part_comes_once() -> None:
+    timers = Timers()
+    for n in range(limits.WHEEL_TENANT_MAX + 500):
+        timers.add(1_000 + 2 * n, TENANT, f"k{n}")
+    timers.write()
+    timers.buckets.load_ahead(0)
+    timers.add(5_555, TENANT, "behind")
+    timers.add(1_555, TENANT, "within")
+    timers.write()
+    popped: list[str] = []
+    for now in range(0, 20_000, 500):
+        while got := timers.pop(now, 100):
+            popped += got
+    assert len(popped) == len(set(popped)) == limits.WHEEL_TENANT_MAX + 502
+
+
 def test_tenants_take_turns_over_passes() -> None:
     timers = Timers()
     for tenant in range(30):

@@ -197,6 +197,7 @@ def test_a_cancel_comes_before_a_timeout_at_the_same_instant() -> None:
 def test_a_handler_that_raises_halfway_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(tx: Transaction, command: TriggerJob) -> None:
         triggering.trigger_job(tx, command)
+        cancelling.cancel_job(tx, CancelJob(**world._envelope(), job_id=command.job_id))
         raise ZeroDivisionError("a bug")
 
     world = World()

@@ -16,6 +16,7 @@ from streams.core.validation import check, check_item
 from tests.unit.core.world import (
     TENANT,
     World,
+    granted,
     hints,
     registration,
     work_request,
@@ -177,3 +178,17 @@ def test_ranges_are_told_in_plain_numbers() -> None:
     assert answer.detail == "timeoutSec: is 1 to 604800"
     answer = World().register(every_sec=2**40)
     assert answer.detail == "schedule.everySec: is 1 to 31536000"
+
+
+def test_a_pass_fills_one_worker_before_the_next_and_what_it_could_not_fill_lapses() -> None:
+    """Its claim is answered with what it got; more would come too late and have to be handed back."""
+    world = World()
+    for n in range(5):
+        world.register(f"j{n}", delay_sec=0)
+    world.run()
+    slots = [Slot(worker_id=name, credit=4) for name in "ABC"]
+    workers = [g.execution.worker_id for g in granted(world.request(*slots))]
+    assert workers == ["A", "A", "A", "A", "B"]
+    world.register("later", delay_sec=0)
+    (late,) = granted(world.replies[-3:])
+    assert late.execution.worker_id == "C"

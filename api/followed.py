@@ -95,6 +95,10 @@ class Followed:
             except LogError as error:
                 log.warning("following tenants and partitions: %s", error)
                 self._stopping.wait(RETRY_SEC)
+            except Exception:
+                # A bug; but without this thread the process would look alive and serve nobody.
+                log.exception("following tenants and partitions: begun anew")
+                self._stopping.wait(RETRY_SEC)
 
     def _follow(self) -> None:
         wanted = (self._tenants_topic, self._status_topic)

@@ -17,7 +17,8 @@ from api.services import Services, services
 
 router = APIRouter(tags=["health"])
 
-RUNNING = "RUNNING"
+STARTED = frozenset({"RUNNING", "STOPPED"})
+"""STOPPED is a fault of that partition: no reason to keep the others' callers out."""
 
 
 class Readiness:
@@ -36,7 +37,7 @@ class Readiness:
         missing = [
             f"partition {number}"
             for number in range(served.client.partitions)
-            if number not in statuses or statuses[number].state != RUNNING
+            if number not in statuses or statuses[number].state not in STARTED
         ]
         self._started = not missing
         return missing

@@ -208,6 +208,10 @@ class LogClient:
             except LogError as error:
                 log.warning("reading replies: %s", error)
                 self._stopping.wait(RETRY_SEC)
+            except Exception:
+                # A bug; but without this thread the process would look alive and serve nobody.
+                log.exception("reading replies: begun anew")
+                self._stopping.wait(RETRY_SEC)
 
     def _read(self) -> None:
         partitions = self._log.partitions(self._topics.commands)

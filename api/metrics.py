@@ -31,6 +31,11 @@ class Metrics:
             buckets=_SECONDS,
             registry=self.registry,
         )
+        self.commands_waiting = Gauge(
+            "horarium_api_commands_waiting",
+            "Commands sent whose partition has not answered yet",
+            registry=self.registry,
+        )
         self.unknown = Counter(
             "horarium_api_outcomes_unknown",
             "Commands without an answer in time",

@@ -51,6 +51,7 @@ class Parking:
         self._pools: dict[str, deque[Asker]] = {}
         self._steps: dict[str, int] = {}
         self._spent: list[tuple[Asker, Credit]] = []
+        self._lapsed: list[tuple[Asker, Credit]] = []
         self._told: list[Asker] = []
         self._swept_ms = 0
 
@@ -95,28 +96,38 @@ class Parking:
         return None
 
     def spend(self, pool_key: str, asker: Asker) -> Credit:
-        """One place of the session's next worker is used; sessions, and workers of a session, take turns."""
+        """One place of the session's next worker is used. Sessions take turns; within one, a worker is filled
+        before the next: its asker answers it with what it got, and what others hold half-full comes back."""
         credit = asker.credits[0]
         asker.number += 1
         asker.unseen.append((asker.number, credit.worker_id))
         if len(asker.unseen) > GRANTS_REMEMBERED_MAX:
             asker.unseen.popleft()
         credit.places -= 1
-        if credit.places:
-            asker.credits.rotate(-1)
-        else:
+        if not credit.places:
             asker.credits.popleft()
         self._pools[pool_key].rotate(-1)
         self._spent.append((asker, credit))
         return credit
 
+    def lapse(self) -> None:
+        """What a worker's claim did not get in this pass lapses: its asker answers it now, and would have to
+        hand back whatever came later (measured: each execution of a herd was granted three times)."""
+        for asker, credit in self._spent:
+            if credit.places and asker.credits and asker.credits[0] is credit:
+                asker.credits.popleft()
+                self._lapsed.append((asker, credit))
+
     def settled(self) -> None:
         """The grants and hints of the transaction are committed."""
         self._spent.clear()
+        self._lapsed.clear()
         self._told.clear()
 
     def undo(self) -> None:
         """The transaction was aborted: its grants and hints never were."""
+        for asker, credit in self._lapsed:
+            asker.credits.appendleft(credit)
         for asker, credit in reversed(self._spent):
             asker.number -= 1
             asker.unseen.pop()

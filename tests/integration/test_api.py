@@ -102,9 +102,35 @@ def test_every_partition_of_a_large_tenant_is_asked(server: Server) -> None:
             done |= {e["executionId"] for e in executions}
 
 
+def test_a_huge_body_is_refused_at_once(http: httpx2.Client) -> None:
+    began = time.monotonic()
+    answer = http.post("/v1/jobs", content=b"[" * (100 * 1024 * 1024))
+    assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
+    answer = http.post("/v1/jobs", content=(b"[" * 65_536 for _ in range(200)))
+    assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
+    assert time.monotonic() - began < 10
+    assert http.post("/v1/jobs", json={"schedule": {"everySec": 60}}).status_code == 201
+
+
 def test_operators_see_the_partitions(server: Server) -> None:
     answer = httpx2.get(f"{server.url}/v1/partitions", headers={"Authorization": "Bearer operator-key"})
     assert [p["state"] for p in answer.json()["partitions"]] == ["RUNNING"] * 4
+
+
+@pytest.mark.slow
+def test_a_stop_answers_those_who_wait(server: Server, http: httpx2.Client) -> None:
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        waiting = pool.submit(_claim, http, "idle", waitSec=20)
+        wait_until(lambda: "horarium_api_claims_waiting 1.0" in http.get("/metrics").text)
+        began = time.monotonic()
+        assert server.stop_part("api")
+        assert waiting.result() == []
+        assert time.monotonic() - began < 10
+    process = server.parts["api"].process
+    assert process is not None
+    assert process.returncode == 0
+    server.restart("api")
+    wait_until(server.ready, timeout_sec=60)
 
 
 @pytest.mark.slow

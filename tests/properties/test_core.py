@@ -177,6 +177,13 @@ class Partition(RuleBasedStateMachine):
     def cancel(self, job: str) -> None:
         self.world.cancel_job(job)
 
+    @rule(job=st.sampled_from(JOBS))
+    def cancel_next(self, job: str) -> None:
+        known = self.world.engine.state.job(TENANT, job)
+        if known is not None:
+            next_ms = self.world.cursor(job).next_ms
+            self.world.cancel(ids.scheduled_execution_id(job, known.incarnation, next_ms))
+
     @precondition(lambda self: self.grants)
     @rule(data=st.data(), own=st.booleans())
     def replay(self, data: st.DataObject, own: bool) -> None:

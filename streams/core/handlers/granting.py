@@ -88,6 +88,7 @@ def match(tx: Transaction, parking: Parking, partition: int) -> list[str]:
         else:
             unfinished.append(pool_key)
         outbox.flush()
+        parking.lapse()
         _hint(tx, parking, pool_key, partition)
     return unfinished + tx.pools[touched:]
 

@@ -119,12 +119,11 @@ def _accept(tx: Transaction, execution: Execution, item: LeaseRef) -> ItemResult
 def _extend(tx: Transaction, execution: Execution, beat: Beat) -> int:
     """The lease ends a lease's length from now, never past the attempt's deadline."""
     old = tx.state.lease(execution)
-    until_ms = min(tx.now_ms + execution.lease_sec * 1000, execution.deadline_ms)
     lease = Lease(
         tenant=execution.tenant,
         execution_id=execution.execution_id,
         lease_epoch=execution.lease_epoch,
-        until_ms=max(until_ms, tx.state.lease_until_ms(execution)),
+        until_ms=min(tx.now_ms + execution.lease_sec * 1000, execution.deadline_ms),
         progress=old.progress if beat.progress is None and old is not None else beat.progress or b"",
     )
     tx.emit(LeaseExtended, lease=lease)

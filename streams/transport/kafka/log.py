@@ -39,6 +39,8 @@ from streams.transport.log import (
 
 TRANSACTION_TIMEOUT_MS = 10_000  # a dead writer's transaction holds readers back this long
 REQUEST_SEC = 10.0
+COORDINATOR_SEC = 1.0
+"""A group's coordinator answers within milliseconds; longer means that it is not the coordinator any more."""
 RETRY_SEC = 0.01
 
 # A group name only because librdkafka wants one: readers that assign themselves never speak to a group.
@@ -111,13 +113,18 @@ class KafkaLog:
         request = [ConsumerGroupTopicPartitions(group, [Tp(tp.topic, tp.partition) for tp in tps])]
         deadline = monotonic_ms() + int(COMMITTED_WAIT_SEC * 1000)
         while True:
+            asked_ms = monotonic_ms()
             futures = self._admin.list_consumer_group_offsets(
-                request, require_stable=True, request_timeout=REQUEST_SEC
+                request, require_stable=True, request_timeout=COORDINATOR_SEC
             )
             try:
                 answers = _answer(futures[group], f"group {group}").topic_partitions
                 return _offsets(answers, group)
             except LogRetriable:
+                if monotonic_ms() - asked_ms >= COORDINATOR_SEC * 1000:
+                    # No answer at all: after a broker came back, the client asked its old coordinator for
+                    # ever, while a new client was answered at once (measured).
+                    self._admin = AdminClient(self._settings)
                 if monotonic_ms() > deadline:
                     raise
             threading.Event().wait(RETRY_SEC)

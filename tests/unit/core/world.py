@@ -39,7 +39,7 @@ from schemas.commands import (
     UpdateJob,
     WorkCommand,
 )
-from schemas.entities import Content, Cursor, Execution, Policies
+from schemas.entities import Content, Cursor, Execution, Policies, RetryPolicy
 from schemas.replies import CommandDone, Grant, Granted, ItemResult, Reply, WorkDone, WorkHinted, WorkSeen
 from streams.ambient import Chance
 from streams.core.effects import Alert, Answer, Bury, Quarantine
@@ -50,6 +50,7 @@ from streams.store.memory import MemoryStore
 
 TENANT = "acme"
 SESSION = "session-1"
+NO_RETRY = RetryPolicy(max_attempts=1)
 
 
 class OnePartition:
@@ -309,6 +310,38 @@ class World:
         return done[0].results[0]
 
 
+def dead_letters(world: World, count: int, job_id: str = "job-1") -> list[str]:
+    """So many given-up executions of one job."""
+    made = []
+    for n in range(count):
+        world.trigger(job_id, key=f"{job_id}-{n}")
+        (grant,) = world.claim("A")
+        world.fail(grant, retryable=False)
+        made.append(grant.execution.execution_id)
+    return made
+
+
+def registration(world: World, delay_sec: int, mode: RegisterMode = RegisterMode.CREATE) -> RegisterJob:
+    return RegisterJob(
+        **world._envelope(),
+        job_id="job-1",
+        mode=mode,
+        schedule=ScheduleSpec(delay_sec=delay_sec),
+        pool="default",
+        content=Content(name="n", task="t", payload=b'"new"'),
+        policies=Policies(),
+    )
+
+
+def work_request(
+    world: World, seq: int, credit: int, park_sec: int = 20, grants_seen: int = 0
+) -> RequestWork:
+    slots = (Slot(worker_id="A", credit=credit),)
+    return RequestWork(
+        **world._envelope(), pool="default", seq=seq, grants_seen=grants_seen, park_sec=park_sec, slots=slots
+    )
+
+
 def granted(replies: Sequence[Reply]) -> list[Grant]:
     return [grant for r in replies if isinstance(r, Granted) for grant in r.grants]
 
@@ -351,14 +384,18 @@ def compacted(log: Sequence[tuple[str, bytes | None]], upto: int) -> list[tuple[
 
 
 __all__ = [
+    "NO_RETRY",
     "OnePartition",
     "World",
     "compacted",
+    "dead_letters",
     "granted",
     "hints",
     "ids",
     "rebuild",
     "ref",
+    "registration",
     "replace",
     "seen",
+    "work_request",
 ]

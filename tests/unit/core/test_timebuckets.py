@@ -1,0 +1,136 @@
+"""Time buckets alone: bounded memory, turns of tenants, restarts (architecture §4)."""
+
+from __future__ import annotations
+
+from streams.core import limits, timebuckets
+from streams.store.memory import MemoryStore
+from streams.store.overlay import Overlay
+from tests.unit.core.world import TENANT
+
+
+def test_the_wheel_is_bounded_also_for_what_is_filed_while_it_turns() -> None:
+    store = MemoryStore()
+    kv = Overlay(store)
+    buckets = timebuckets.TimeBuckets(kv, b"g")
+    buckets.load_ahead(0)
+    filed = [(n * 7_919) % 50_000 + 1 for n in range(20_000)]
+    for at, due in enumerate(filed):
+        buckets.add(due, TENANT, f"k{at}")
+        if at % 100 == 0:
+            store.write(kv.take())
+            buckets.written()
+            assert sum(len(b.heap) for b in buckets._buckets.values()) <= 2 * limits.WHEEL_TENANT_MAX + 100
+    store.write(kv.take())
+    buckets.written()
+    popped: list[str] = []
+    for now in range(0, 61_000, 500):
+        while got := buckets.pop(now, 1_000):
+            assert all(filed[int(key[1:])] <= now for key in got)
+            popped += got
+    assert sorted(popped) == sorted(f"k{at}" for at in range(20_000))
+
+
+class Timers:
+    """Time buckets on a store of their own."""
+
+    def __init__(self) -> None:
+        self.store = MemoryStore()
+        self.reopen()
+
+    def reopen(self) -> None:
+        self.kv = Overlay(self.store)
+        self.buckets = timebuckets.TimeBuckets(self.kv, b"g")
+
+    def add(self, due_ms: int, tenant: str, key: str) -> None:
+        self.buckets.add(due_ms, tenant, key)
+
+    def write(self) -> None:
+        self.store.write(self.kv.take())
+        self.buckets.written()
+
+    def pop(self, now_ms: int, limit: int) -> list[str]:
+        taken = self.buckets.pop(now_ms, limit)
+        self.write()
+        return taken
+
+    def in_memory(self) -> int:
+        return sum(len(bucket.heap) for bucket in self.buckets._buckets.values())
+
+
+def test_a_tenant_with_many_minutes_overdue_holds_up_nobody() -> None:
+    timers = Timers()
+    for minute in range(120):
+        for n in range(100):
+            timers.add(minute * 60_000 + n, "big", f"{minute}-{n}")
+    timers.add(120 * 60_000, "small", "the-one")
+    timers.write()
+    assert "the-one" in timers.pop(121 * 60_000, 1_000)
+
+
+def test_a_tenant_with_a_herd_in_one_minute_holds_up_nobody() -> None:
+    timers = Timers()
+    for n in range(1_500):
+        timers.add(n, "big", f"{n}")
+    timers.add(2_000, "small", "the-one")
+    timers.write()
+    first = timers.pop(2_000, 1_000)
+    assert (len(first), "the-one" in first) == (1_000, True)
+
+
+def test_what_is_filed_behind_the_loaded_part_comes_once() -> None:
+    timers = Timers()
+    for n in range(limits.WHEEL_TENANT_MAX + 500):
+        timers.add(1_000 + 2 * n, TENANT, f"k{n}")
+    timers.write()
+    timers.buckets.load_ahead(0)
+    timers.add(5_555, TENANT, "behind")
+    timers.add(1_555, TENANT, "within")
+    timers.write()
+    popped: list[str] = []
+    for now in range(0, 20_000, 500):
+        while got := timers.pop(now, 100):
+            popped += got
+    assert len(popped) == len(set(popped)) == limits.WHEEL_TENANT_MAX + 502
+
+
+def test_tenants_take_turns_over_passes() -> None:
+    timers = Timers()
+    for tenant in range(30):
+        for n in range(400):
+            timers.add(n, f"t{tenant:02}", f"{tenant}-{n}")
+    timers.add(30_000, "t99", "the-one")
+    timers.write()
+    passes = [timers.pop(40_000, 640) for _ in range(4)]
+    assert "the-one" in [key for keys in passes for key in keys]
+    while got := timers.pop(40_000, 640):
+        passes.append(got)
+    everything = [key for keys in passes for key in keys]
+    assert len(everything) == len(set(everything)) == 30 * 400 + 1
+
+
+def test_what_fell_due_in_an_outage_does_not_fill_the_memory() -> None:
+    timers = Timers()
+    for minute in range(100):
+        for n in range(300):
+            timers.add(minute * 60_000 + n, TENANT, f"{minute}-{n}")
+    timers.write()
+    popped = timers.pop(10_000_000, 1)
+    assert timers.in_memory() <= 100 * timebuckets.SHARE
+    while got := timers.pop(10_000_000, 1_000):
+        popped += got
+        assert timers.in_memory() <= 100 * timebuckets.SHARE
+    assert len(popped) == len(set(popped)) == 30_000
+
+
+def test_a_restart_begins_behind_what_was_handled_and_files_nothing_there() -> None:
+    timers = Timers()
+    for n in range(100):
+        timers.add(1_000 + n, TENANT, f"k{n}")
+    timers.write()
+    timers.buckets.advance_floor(1_049)
+    first = timers.pop(1_049, 1_000)
+    timers.reopen()
+    timers.add(1_010, TENANT, "late")  # as a replay would
+    timers.write()
+    assert first == [f"k{n}" for n in range(50)]
+    assert sorted(timers.pop(2_000, 1_000)) == sorted(["late", *[f"k{n}" for n in range(50, 100)]])

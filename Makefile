@@ -61,6 +61,7 @@ walk: $(VENV) ## schedules against the slow reference at every offset change of 
 bench: $(VENV) ## a quick set of benchmarks; docs/benchmarks.md says how to read them (5 minutes)
 	@$(RUN) -m dev.kafka
 	@$(RUN) -m bench.core --registered 10000 100000
+	@$(RUN) -m bench.next_occurrence --hashed 200000
 	@$(RUN) -m bench.processor -n 10000
 	@for shards in 1 8; do \
 		$(RUN) -m bench.steady --shards $$shards && $(RUN) -m bench.herd -n 10000 --shards $$shards || exit 1; \

@@ -11,6 +11,7 @@ from schemas.events import CursorMoved, JobCancelled
 from streams.core.handlers.firing import new_execution, scheduled
 from streams.core.handlers.following import follow_up
 from streams.core.handlers.outcome import Done
+from streams.core.handlers.pausing import missed_in_pause
 from streams.core.handlers.scheduling import Moving, move, settle
 from streams.core.handlers.stopping import stop
 from streams.core.lifecycle import FINAL
@@ -41,7 +42,7 @@ def cancel_job(tx: Transaction, command: CancelJob) -> Done | Refusal:
         next_local="",
         next_due_ms=0,
         catch_up=(),
-        skips=skips,
+        skips=(*missed_in_pause(job, cursor, tx.now_ms), *skips),
         finished_ms=tx.now_ms,
     )
     tx.emit_cursor(JobCancelled, cursor, cancelled)

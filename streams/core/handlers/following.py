@@ -105,7 +105,7 @@ def make_ready(tx: Transaction, execution: Execution) -> None:
     tx.want_work(tx.emit_execution(ExecutionReady, ready))
 
 
-def make_all_kept(tx: Transaction, job: Job, cursor: Cursor) -> Cursor:
+def make_all_kept(tx: Transaction, job: Job, cursor: Cursor) -> None:
     """Before the schedule changes: kept misfires become executions of the old one, which wait in line. They
     are no more than a command may touch (`MISFIRE_KEPT_MAX`)."""
     for kept in cursor.catch_up:
@@ -114,7 +114,6 @@ def make_all_kept(tx: Transaction, job: Job, cursor: Cursor) -> Cursor:
             origin = scheduled(job, made.utc_ms)
             if tx.state.execution(job.tenant, origin.execution_id) is None:
                 fire(tx, job, origin, made.utc_ms, WaitingFor.OVERLAP)
-    return replace(cursor, catch_up=())
 
 
 def _make_kept(tx: Transaction, job: Job, cursor: Cursor) -> Cursor:

@@ -63,11 +63,13 @@ def resume_job(tx: Transaction, command: ResumeJob) -> Done | Refusal:
         return JOB_FINISHED
     if cursor.status is not JobStatus.PAUSED:
         return NOT_PAUSED
-    moving = Moving(cursor, [])
+    settled = replace(cursor, skips=())
     if cursor.next_ms and cursor.next_ms <= tx.now_ms:
+        moving = Moving(cursor, [])
         _account(job, moving, command.missed, tx.now_ms)
-    alert_skips(tx, job, moving.skips)
-    resumed = replace(moving.result(), status=JobStatus.ACTIVE, paused_ms=0, paused_by="", paused_reason="")
+        alert_skips(tx, job, moving.skips)
+        settled = moving.result()
+    resumed = replace(settled, status=JobStatus.ACTIVE, paused_ms=0, paused_by="", paused_reason="")
     resumed = with_answer(resumed, command, meaning, 200, job.version)
     return Done(200, job, follow_up(tx, job, tx.emit_cursor(JobResumed, cursor, resumed)))
 
@@ -77,15 +79,17 @@ def _account(job: Job, moving: Moving, missed: MissedInPause, now_ms: int) -> No
     if policy is not None:
         keep(job, moving, policy, now_ms, now_ms)
         return
-    cursor: Cursor = moving.cursor
+    for skip in missed_in_pause(job, moving.cursor, now_ms):
+        moving.skip(skip)
+    moving.cursor = point(job, replace(moving.cursor, last_ms=now_ms, last_local=""), now_ms, "")
+
+
+def missed_in_pause(job: Job, cursor: Cursor, now_ms: int) -> tuple[Skip, ...]:
+    """What fell due since the job was paused, as skipped: one record, or none."""
+    if cursor.status is not JobStatus.PAUSED or not cursor.next_ms:
+        return ()
     skipped = skip_range(plan_of(job), cursor.next_ms - 1, cursor.last_local or None, now_ms, "paused")
-    if skipped is not None:
-        moving.skip(
-            Skip(
-                from_ms=skipped.from_ms,
-                to_ms=skipped.to_ms,
-                count=skipped.count,
-                reason=SkipReason.PAUSED,
-            )
-        )
-    moving.cursor = point(job, replace(cursor, last_ms=now_ms, last_local=""), now_ms, "")
+    if skipped is None:
+        return ()
+    reason = SkipReason.PAUSED
+    return (Skip(from_ms=skipped.from_ms, to_ms=skipped.to_ms, count=skipped.count, reason=reason),)

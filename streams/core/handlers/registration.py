@@ -16,6 +16,7 @@ from schemas.replies import FieldProblem
 from streams.core.handlers.answering import repeated, with_answer
 from streams.core.handlers.following import follow_up, make_all_kept
 from streams.core.handlers.outcome import Done
+from streams.core.handlers.pausing import missed_in_pause
 from streams.core.handlers.scheduling import point, settle
 from streams.core.lifecycle import JOB_FINAL
 from streams.core.planning import first_occurrence, jittered_ms, resolve, seed_of
@@ -90,7 +91,8 @@ def update_job(tx: Transaction, command: UpdateJob) -> Done | Refusal:
 def _update(
     tx: Transaction, job: Job, cursor: Cursor, command: RegisterJob | UpdateJob, body_hash: str
 ) -> Done | Refusal:
-    """Unfinished executions, and kept misfires, go on as fired; the new version counts from the next one."""
+    """Unfinished executions, and kept misfires, go on as fired; the new version counts from the next one.
+    What fell into a pause waits for the resume, unless the schedule it belongs to is replaced."""
     jitter_sec = tx.router.default_jitter_sec(job.tenant)
     schedule = resolve(command.schedule, seed_of(job), tx.now_ms, jitter_sec, former=job.schedule)
     if isinstance(schedule, FieldProblem):
@@ -106,19 +108,27 @@ def _update(
         updated_ms=tx.now_ms,
         updated_by=command.actor,
     )
-    if not _next_under(updated, cursor, tx.now_ms).next_ms:
+    moved = _next_under(updated, job, cursor, tx.now_ms)
+    if not moved.next_ms:
         return invalid(FieldProblem(field="schedule", detail="has no occurrence in the future"))
-    cursor = make_all_kept(tx, job, cursor)
+    make_all_kept(tx, job, cursor)
     _keep_superseded(tx, job)
     tx.emit(JobUpdated, job=updated)
-    moved = replace(_next_under(updated, cursor, tx.now_ms), skips=(), tz_version=TZ_VERSION)
+    moved = replace(moved, catch_up=())
     moved = with_answer(moved, command, body_hash, 200, updated.version)
     return Done(200, updated, follow_up(tx, updated, tx.emit_cursor(CursorMoved, cursor, moved)))
 
 
-def _next_under(job: Job, cursor: Cursor, now_ms: int) -> Cursor:
+def _next_under(job: Job, former: Job, cursor: Cursor, now_ms: int) -> Cursor:
+    """Where the job stands under its new version."""
+    if job.schedule == former.schedule:
+        return replace(cursor, skips=())
+    skips = missed_in_pause(former, cursor, now_ms)
+    cursor = replace(cursor, skips=skips, tz_version=TZ_VERSION)
     if job.schedule.kind is not ScheduleKind.ONCE:
-        return point(job, cursor, max(now_ms, cursor.last_ms), cursor.last_local)
+        # The last occurrence was one of another schedule, perhaps in another zone: only its instant counts.
+        now_ms = max(now_ms, cursor.last_ms)
+        return point(job, replace(cursor, last_ms=now_ms, last_local=""), now_ms, "")
     # A one-off that has run runs again only at another instant.
     if job.schedule.run_at_ms == cursor.last_ms:
         return replace(cursor, next_ms=0, next_local="", next_due_ms=0)

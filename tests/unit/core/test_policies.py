@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from schemas import codec
-from schemas.commands import MissedInPause
+from schemas.commands import MissedInPause, RegisterMode
 from schemas.entities import ExecutionKind, MisfirePolicy, OverlapPolicy, Priority, SkipReason, WaitingFor
 from schemas.entities import ExecutionStatus as E
 from schemas.entities import JobStatus as J
@@ -385,3 +385,47 @@ def test_a_trigger_may_name_its_policy() -> None:
     assert (second.status, third.waiting_for) == (E.SKIPPED, WaitingFor.WORKER)
     assert len(granted(world.replies)) == 0
     assert len(world.claim("A", 5)) == 2
+
+
+def test_what_fell_into_a_pause_is_accounted_for_before_its_schedule_goes() -> None:
+    for change in ("update", "put", "cancel"):
+        world = World("2026-05-01T00:30:00Z")
+        world.register(cron="0 * * * *", mode=RegisterMode.PUT)
+        world.pause()
+        world.jump("2026-05-01T05:10:00Z")
+        if change == "update":
+            assert world.update(1, cron="30 * * * *").status == 200
+        elif change == "put":
+            assert world.register(cron="30 * * * *", mode=RegisterMode.PUT).status == 200
+        else:
+            assert world.cancel_job().status == 200
+        assert skips(world) == {SkipReason.PAUSED: 5}
+        if change != "cancel":
+            world.jump("2026-05-01T06:45:00Z")
+            world.resume()
+            assert skips(world) == {SkipReason.PAUSED: 7}
+            assert hhmm(world.cursor().next_ms) == "07:30"
+
+
+def test_a_job_mended_in_a_pause_makes_up_for_it_at_the_resume() -> None:
+    world = World("2026-05-01T00:30:00Z")
+    world.register(cron="0 * * * *")
+    world.pause()
+    world.jump("2026-05-01T03:10:00Z")
+    assert world.update(1, cron="0 * * * *", payload=b"2").status == 200
+    assert skips(world) == {}
+    world.resume(missed=MissedInPause.FIRE_ALL)
+    (first,) = world.claim("W")
+    assert first.content.payload == b"2"
+    world.complete(first)
+    assert work_off(world) == ["02:00", "03:00"]
+
+
+def test_an_update_to_another_zone_loses_no_occurrence() -> None:
+    world = World("2026-05-01T23:30:00Z")
+    world.register(cron="0 9 * * *", time_zone="Asia/Tokyo")
+    world.until(parse_instant("2026-05-02T00:10:00Z", "t"))
+    assert work_off(world) == ["00:00"]
+    # It is 20:10 of the day before in New York, where the last local time is still to come.
+    world.update(1, cron="0 22 * * *", time_zone="America/New_York")
+    assert format_instant(world.cursor().next_ms) == "2026-05-02T02:00:00Z"

@@ -69,7 +69,8 @@ class Grant(Record):
 class Granted(Record):
     """Leases for one session. `number`: this partition's grants so far to the session and pool, these too.
 
-    `backlog`: pending executions of the pool that stay behind.
+    `backlog`: pending executions of the pool that stay behind. `seq`: the request they were granted under.
+    `more`: further ones of the same pass follow; at its end, what is left of its workers' credit has lapsed.
     """
 
     session: str
@@ -78,6 +79,8 @@ class Granted(Record):
     number: int
     grants: tuple[Grant, ...]
     backlog: int = 0
+    seq: int = 0
+    more: bool = False
 
 
 class WorkHinted(Record):

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from api.work.credit import Ledger
 from api.work.placing import place
 from schemas.commands import Slot
-from schemas.replies import Grant
+from schemas.replies import Grant, Granted
 from streams.core.limits import SLOTS_PER_REQUEST_MAX
 
 INTEREST_SEC = 15.0
@@ -27,6 +27,8 @@ CHECK_SEC = 0.5
 LINGER_SEC = 0.005
 LINGER_MAX_SEC = 0.05
 """Grants of several partitions come within milliseconds of each other: waited for, to be one answer."""
+PARTS_SEC = 0.5
+"""The longest wait for the rest of a pass that a partition had to cut into several replies."""
 IMPATIENT_SEC = 0.5
 """The least that a claim waits: its question has to get there and back."""
 PACE_SEC_PER_REQUEST = 300e-6
@@ -146,12 +148,14 @@ class Asker:
         self._closing = True
         self._changed(now)
 
-    def granted(self, partition: int, number: int, grants: Iterable[Grant], backlog: int, now: float) -> None:
+    def granted(self, reply: Granted, now: float) -> None:
         """Leases for this process."""
+        partition = reply.partition
         ledger = self.ledgers.get(partition)
         if ledger is None:
             return
-        for grant in grants:
+        workers = {grant.execution.worker_id for grant in reply.grants}
+        for grant in reply.grants:
             execution = grant.execution
             if not self._granted.add((execution.execution_id, execution.lease_epoch), now):
                 continue
@@ -161,7 +165,12 @@ class Asker:
                 self._actions.releases.append((partition, grant))
             else:
                 self._hand(waiting, partition, grant, now)
-        ledger.granted_all(number, backlog, now)
+        passed = ledger.in_parts | workers
+        ledger.granted_all(workers, reply.number, reply.seq, reply.more, reply.backlog, now)
+        for waiting in filter(None, map(self._by_worker.get, passed)):
+            if waiting.got:
+                waiting.answer_at = now + (PARTS_SEC if reply.more else LINGER_SEC)
+                self._touched.add(waiting.claim.token)
         self._changed(now)
 
     def hinted(self, partition: int, backlog: int, now: float) -> None:
@@ -279,9 +288,10 @@ class Asker:
             self._answer(waiting, now)
 
     def _more_may_come(self, waiting: Waiting) -> bool:
+        worker_id = waiting.claim.worker_id
         several = len(self.ledgers) > 1
         return any(
-            ledger.ceiling(waiting.claim.worker_id) and (several or ledger.backlog)
+            worker_id in ledger.in_parts or (ledger.ceiling(worker_id) and (several or ledger.backlog))
             for ledger in self.ledgers.values()
         )
 

@@ -49,6 +49,8 @@ class Ledger:
     """When the oldest request was sent that it has not answered."""
     claims: dict[str, str] = field(default_factory=dict)
     """Worker to claim, as in the newest request."""
+    in_parts: set[str] = field(default_factory=set)
+    """Workers of a pass of grants of which parts are still to come."""
     _sent: deque[_Sent] = field(default_factory=deque)
 
     def placed(self) -> dict[str, int]:
@@ -103,9 +105,19 @@ class Ledger:
             else:
                 sent.credit.pop(worker_id, None)
 
-    def granted_all(self, number: int, backlog: int, now: float) -> None:
-        """A message of grants was taken in."""
+    def granted_all(
+        self, workers: set[str], number: int, seq: int, more: bool, backlog: int, now: float
+    ) -> None:
+        """A message of grants was taken in. At the end of a pass what its workers did not get has lapsed, as
+        far as it was offered by the request that was granted under or an older one."""
         self.number = number
+        self.in_parts |= workers
+        if not more:
+            for sent in self._sent:
+                if sent.seq <= seq:
+                    for worker_id in self.in_parts:
+                        sent.credit.pop(worker_id, None)
+            self.in_parts = set()
         self._heard(backlog, now)
 
     def hinted(self, backlog: int, now: float) -> None:

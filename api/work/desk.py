@@ -79,7 +79,7 @@ class Desk:
         """A partition says something."""
         now = time.monotonic()
         if isinstance(reply, Granted):
-            self._asker.granted(reply.partition, reply.number, reply.grants, reply.backlog, now)
+            self._asker.granted(reply, now)
         elif isinstance(reply, WorkHinted):
             self._asker.hinted(reply.partition, reply.backlog, now)
         else:

@@ -238,16 +238,16 @@ class _Outbox:
         size = _size(grant)
         parcel = self._parcels.setdefault(asker.session, _Parcel(asker, [], 0))
         if parcel.grants and parcel.size + size > GRANT_REPLY_BYTES_MAX:
-            self._send(parcel, asker.number - 1)
+            self._send(parcel, asker.number - 1, more=True)
             parcel.grants, parcel.size = [], 0
         parcel.grants.append(grant)
         parcel.size += size
 
     def flush(self) -> None:
         for parcel in self._parcels.values():
-            self._send(parcel, parcel.asker.number)
+            self._send(parcel, parcel.asker.number, more=False)
 
-    def _send(self, parcel: _Parcel, number: int) -> None:
+    def _send(self, parcel: _Parcel, number: int, *, more: bool) -> None:
         asker = parcel.asker
         granted = Granted(
             session=asker.session,
@@ -256,5 +256,7 @@ class _Outbox:
             number=number,
             grants=tuple(parcel.grants),
             backlog=self._tx.state.backlog(self._pool_key),
+            seq=asker.seq,
+            more=more,
         )
         self._tx.effects.append(Answer(asker.reply_partition, granted))

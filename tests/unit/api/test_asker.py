@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import hypothesis.strategies as st
@@ -12,7 +13,30 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from api.work.asker import CHECK_SEC, IMPATIENT_SEC, INTEREST_SEC, Actions, Asker, Claim
 from api.work.credit import PARK_SEC, RENEW_SEC, SILENT_SEC, SLACK_SEC
 from schemas.entities import Content, Execution, ExecutionKind, ExecutionStatus, Policies, Priority
-from schemas.replies import Grant
+from schemas.replies import Grant, Granted
+
+NEWEST = 10**6
+"""As the number of a request: later than all that a test sends."""
+
+
+def granted(
+    partition: int,
+    number: int,
+    grants: Sequence[Grant],
+    backlog: int = 0,
+    seq: int = NEWEST,
+    more: bool = False,
+) -> Granted:
+    return Granted(
+        session="s",
+        pool="p",
+        partition=partition,
+        number=number,
+        grants=tuple(grants),
+        backlog=backlog,
+        seq=seq,
+        more=more,
+    )
 
 
 def grant(number: int, worker: str, claim_id: str = "", epoch: int = 1) -> Grant:
@@ -82,7 +106,7 @@ def test_one_partition_needs_one_message() -> None:
     [request] = pool.act().requests
     assert [(s.worker_id, s.credit, s.claim_id) for s in request.slots] == [("w", 3, "c")]
     pool.asker.seen(0, request.seq, 0, (), 2, pool.now)
-    pool.asker.granted(0, 2, [grant(1, "w", "c"), grant(2, "w", "c")], 0, pool.now)
+    pool.asker.granted(granted(0, 2, [grant(1, "w", "c"), grant(2, "w", "c")]), pool.now)
     actions = pool.act()
     assert [(t, len(grants)) for t, grants in actions.answers] == [(token, 2)]
     # The third place is not offered any more: the worker comes again for it.
@@ -109,14 +133,14 @@ def test_a_repeat_of_a_grant_is_dropped() -> None:
     pool = Pool()
     pool.claim("w")
     pool.act()
-    pool.asker.granted(0, 1, [grant(1, "w")], 0, pool.now)
+    pool.asker.granted(granted(0, 1, [grant(1, "w")]), pool.now)
     assert len(pool.act().answers) == 1
     pool.claim("w")
     pool.act()
-    pool.asker.granted(0, 1, [grant(1, "w")], 0, pool.now)
+    pool.asker.granted(granted(0, 1, [grant(1, "w")]), pool.now)
     actions = pool.act()
     assert (actions.answers, actions.releases) == ([], [])
-    pool.asker.granted(0, 2, [grant(1, "w", epoch=2)], 0, pool.now)
+    pool.asker.granted(granted(0, 2, [grant(1, "w", epoch=2)]), pool.now)
     assert len(pool.act().answers) == 1
 
 
@@ -125,7 +149,7 @@ def test_what_nobody_waits_for_is_released() -> None:
     token = pool.claim("w", 2)
     pool.act()
     pool.asker.cancel(token, pool.now)
-    pool.asker.granted(0, 1, [grant(1, "w")], 0, pool.now)
+    pool.asker.granted(granted(0, 1, [grant(1, "w")]), pool.now)
     actions = pool.act()
     assert [(p, g.execution.execution_id) for p, g in actions.releases] == [(0, "j1.a.b.s")]
 
@@ -136,7 +160,7 @@ def test_a_late_grant_goes_to_the_next_claim_of_its_worker() -> None:
     pool.act()
     assert pool.act(1).answers == [(first, [])]
     second = pool.claim("w")
-    pool.asker.granted(0, 1, [grant(1, "w"), grant(2, "w")], 0, pool.now)
+    pool.asker.granted(granted(0, 1, [grant(1, "w"), grant(2, "w")]), pool.now)
     actions = pool.act()
     assert [(t, len(g)) for t, g in actions.answers] == [(second, 1)]
     assert len(actions.releases) == 1
@@ -157,7 +181,7 @@ def test_a_repeated_claim_gets_what_it_holds_and_nothing_new() -> None:
     pool.claim("w", 2, "c")
     pool.see_all(pool.act())
     held = [grant(1, "w", "c"), grant(2, "w", "c")]
-    pool.asker.granted(1, 2, held, 0, pool.now)
+    pool.asker.granted(granted(1, 2, held), pool.now)
     assert len(pool.act(0.1).answers) == 1
     token = pool.claim("w", 2, "c")
     actions = pool.act(0.1)
@@ -178,7 +202,7 @@ def test_a_partition_without_owner_does_not_hold_up_a_claim() -> None:
     for request in pool.act().requests:
         if request.partition == 0:
             pool.asker.seen(0, request.seq, 0, (), 0, pool.now)
-    pool.asker.granted(0, 1, [grant(1, "w", "c")], 0, pool.now)
+    pool.asker.granted(granted(0, 1, [grant(1, "w", "c")]), pool.now)
     assert pool.act(0.1).answers == []
     assert [t for t, _ in pool.act(CHECK_SEC).answers] == [token]
 
@@ -244,7 +268,7 @@ def test_at_the_end_nothing_stays_out() -> None:
     actions = pool.act(0.1)
     assert actions.answers == [(token, [])]
     assert not any(credits(actions).values())
-    pool.asker.granted(0, 1, [grant(1, "w")], 0, pool.now)
+    pool.asker.granted(granted(0, 1, [grant(1, "w")]), pool.now)
     assert len(pool.act().releases) == 1
     pool.see_all(actions)
     assert pool.asker.is_idle(pool.now)
@@ -267,8 +291,9 @@ class AskerMachine(RuleBasedStateMachine):
         self.unseen: list[list[tuple[int, str]]] = [[] for _ in range(self.K)]
         self.number = [0] * self.K
         self.work = [0] * self.K
+        self.seqs = [0] * self.K
         self.inbox: list[list[object]] = [[] for _ in range(self.K)]
-        self.outbox: list[list[tuple[str, int, int, tuple[Grant, ...]]]] = [[] for _ in range(self.K)]
+        self.outbox: list[list[tuple[str, int, int, tuple[Grant, ...], bool]]] = [[] for _ in range(self.K)]
         self.ids = itertools.count(1)
         self.open: dict[str, str] = {}  # granted and neither handed out nor released
         self.handed: set[str] = set()
@@ -320,6 +345,7 @@ class AskerMachine(RuleBasedStateMachine):
             return
         request = self.inbox[partition].pop(0)
         self.pool.asker.delivered(partition, request.seq, self.pool.now)  # type: ignore[attr-defined]
+        self.seqs[partition] = request.seq  # type: ignore[attr-defined]
         seen = request.grants_seen  # type: ignore[attr-defined]
         self.unseen[partition] = [u for u in self.unseen[partition] if u[0] > seen]
         credit = {slot.worker_id: slot.credit for slot in request.slots}  # type: ignore[attr-defined]
@@ -328,7 +354,7 @@ class AskerMachine(RuleBasedStateMachine):
                 credit[worker] -= 1
         self.credit[partition] = credit
         number = self.number[partition]
-        self.outbox[partition].append(("seen", request.seq, number, ()))  # type: ignore[attr-defined]
+        self.outbox[partition].append(("seen", request.seq, number, (), False))  # type: ignore[attr-defined]
         self._match(partition)
 
     @rule(partition=st.integers(0, K - 1), more=st.integers(1, 3))
@@ -347,23 +373,31 @@ class AskerMachine(RuleBasedStateMachine):
                 made = grant(next(self.ids), worker)
                 self.open[made.execution.execution_id] = worker
                 grants.append(made)
+            if any(made.execution.worker_id == worker for made in grants):
+                places = 0  # what the pass did not use has lapsed
             self.credit[partition][worker] = places
         if grants:
-            self.outbox[partition].append(("granted", 0, self.number[partition], tuple(grants)))
+            cut, seq, number = len(grants) // 2, self.seqs[partition], self.number[partition]
+            if cut:
+                early = tuple(grants[:cut])
+                self.outbox[partition].append(("granted", seq, number - len(grants) + cut, early, True))
+            self.outbox[partition].append(("granted", seq, number, tuple(grants[cut:]), False))
         elif self.work[partition]:
-            self.outbox[partition].append(("hinted", 0, 0, ()))
+            self.outbox[partition].append(("hinted", 0, 0, (), False))
 
     @rule(partition=st.integers(0, K - 1))
     def reply_comes(self, partition: int) -> None:
         if not self.outbox[partition]:
             return
-        kind, seq, number, grants = self.outbox[partition].pop(0)
+        kind, seq, number, grants, more = self.outbox[partition].pop(0)
         asker, now, backlog = self.pool.asker, self.pool.now, self.work[partition]
         if kind == "seen":
             asker.seen(partition, seq, number, (), backlog, now)
         elif kind == "granted":
-            asker.granted(partition, number, grants, backlog, now)
-            asker.granted(partition, number, grants, backlog, now)  # repeated after a crash
+            asker.granted(granted(partition, number, grants, backlog, seq, more), now)
+            asker.granted(
+                granted(partition, number, grants, backlog, seq, more), now
+            )  # repeated after a crash
         else:
             asker.hinted(partition, backlog, now)
         self._act()
@@ -378,7 +412,7 @@ class AskerMachine(RuleBasedStateMachine):
         """The bound that the ledger keeps is never below what the partition really has left to grant."""
         for partition in range(self.K):
             ledger = self.pool.asker.ledgers[partition]
-            on_the_way = [g for _, _, _, grants in self.outbox[partition] for g in grants]
+            on_the_way = [g for _, _, _, grants, _ in self.outbox[partition] for g in grants]
             for worker, places in self.credit[partition].items():
                 unheard = sum(g.execution.worker_id == worker for g in on_the_way)
                 assert places + unheard <= ledger.ceiling(worker), (partition, worker)
@@ -386,3 +420,16 @@ class AskerMachine(RuleBasedStateMachine):
 
 TestAskerMachine = AskerMachine.TestCase
 TestAskerMachine.settings = settings(max_examples=40, stateful_step_count=60, deadline=None)
+
+
+def test_a_pass_that_is_cut_is_one_answer_and_its_end_gives_the_rest_back() -> None:
+    pool = Pool(k=1)
+    token = pool.claim("w", 5, wait=10)
+    pool.act()
+    pool.asker.granted(granted(0, 2, [grant(1, "w"), grant(2, "w")], 3, more=True), pool.now)
+    pool.now += 0.1
+    assert pool.act().answers == []
+    pool.asker.granted(granted(0, 3, [grant(3, "w")], 3), pool.now)
+    ((answered, grants),) = pool.act().answers
+    assert (answered, len(grants)) == (token, 3)
+    assert pool.asker.ledgers[0].ceiling("w") == 0

@@ -104,7 +104,7 @@ class Simulation:
     def _hear(self, partition: int, reply: Reply) -> None:
         match reply:
             case Granted():
-                self.asker.granted(partition, reply.number, reply.grants, reply.backlog, self.now)
+                self.asker.granted(reply, self.now)
             case WorkHinted():
                 self.asker.hinted(partition, reply.backlog, self.now)
             case WorkSeen():

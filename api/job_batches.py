@@ -14,7 +14,7 @@ from api.auth import Caller
 from api.bodies import BATCH_BYTES_MAX, Items
 from api.changes import checked, decide_all, encoded, envelope, problem_of
 from api.idempotency import RequestKey, item_key, key_of
-from api.jobs import Owner
+from api.jobs import Owner, first_version
 from api.models import BatchBody, BatchItem
 from api.openapi import described
 from api.problems import Problem, outcome_unknown, wrong
@@ -52,7 +52,7 @@ async def register_batch(request: Request, caller: Owner) -> Response:
         places.append(index)
     outcomes = await decide_all(served, caller, commands) if commands else []
     for index, (_, command), outcome in zip(places, commands, outcomes, strict=True):
-        results[index] = _result(outcome, command.request_key)
+        results[index] = await _result(served, outcome, command.request_key)
     done = [(outcome.partition, outcome.offset) for outcome in outcomes if outcome is not None]
     return encoded(
         BatchAnswer(results=[result for result in results if result is not None]),
@@ -74,16 +74,15 @@ def _command(served: Services, caller: Caller, key: RequestKey, items: Items, in
     return command
 
 
-def _result(outcome: CommandDone | None, request_key: str) -> BatchResult:
+async def _result(served: Services, outcome: CommandDone | None, request_key: str) -> BatchResult:
     if outcome is None:
         return _refused(outcome_unknown(request_key))
     problem = problem_of(outcome)
     if problem is not None:
         return _refused(problem)
-    assert outcome.job is not None
     return BatchResult(
         status=outcome.status,
-        job=rendering.job_at_beginning(outcome.job),
+        job=rendering.job_at_beginning(await first_version(served, outcome)),
         replayed=outcome.replayed,
     )
 

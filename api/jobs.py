@@ -19,11 +19,11 @@ from api.params import Params
 from api.patching import patched
 from api.problems import of_job_id, refused
 from api.registration import to_command, to_update
-from api.services import services
+from api.services import Services, services
 from projections.history import job_events
 from projections.queries import JobFilter, get_definition, get_job, list_jobs
 from schemas.commands import RegisterJob, RegisterMode, UpdateJob
-from schemas.entities import JobStatus
+from schemas.entities import Job, JobStatus
 from schemas.ids import derived_job_id
 from schemas.replies import CommandDone
 from streams.core.refusals import VERSION_DIFFERS
@@ -61,7 +61,7 @@ async def register(request: Request, caller: Owner) -> Response:
     job_id = derived_job_id(caller.tenant, key.value)
     command = to_command(envelope(served, caller, key.value, job.reason), job, job_id, RegisterMode.CREATE)
     outcome = await decide(served, caller, job_id, command, key)
-    return _made(outcome)
+    return await _made(served, outcome)
 
 
 @router.put(
@@ -91,13 +91,25 @@ async def put(request: Request, caller: Owner, job_id: str) -> Response:
     else:
         command = to_update(sent, job, job_id, version)
     outcome = await decide(served, caller, job_id, command)
-    return _made(outcome) if outcome.status == 201 else changed(outcome)
-
-
-def _made(outcome: CommandDone) -> Response:
     assert outcome.job is not None
-    headers = {"Location": f"/v1/jobs/{outcome.job.job_id}"} | versions.etag(outcome.job.version)
-    return answer(outcome, rendering.job_at_beginning(outcome.job), headers)
+    first = outcome.replayed and not key.made and outcome.job.request_key == key.value
+    return await _made(served, outcome) if outcome.status == 201 or first else changed(outcome)
+
+
+async def _made(served: Services, outcome: CommandDone) -> Response:
+    job = await first_version(served, outcome)
+    headers = {"Location": f"/v1/jobs/{job.job_id}"} | versions.etag(job.version)
+    return answer(outcome, rendering.job_at_beginning(job), headers)
+
+
+async def first_version(served: Services, outcome: CommandDone) -> Job:
+    """The job as it was registered: a repeated registration is answered alike after updates, too."""
+    job = outcome.job
+    assert job is not None
+    if job.version == job.first_version:
+        return job
+    seen = partial(get_definition, tenant=job.tenant, job_id=job.job_id, version=job.first_version)
+    return await served.reads.awaited(seen) or job
 
 
 @router.get("", **described(gives={200: JobList}, query=(*_FILTERS, *params.PAGE, params.TENANT), reads=True))

@@ -89,6 +89,11 @@ def active(job_key: str) -> bytes:
     return b"a" + job_key.encode()
 
 
+def waiting(job_key: str) -> bytes:
+    """How many executions of the job wait for another one of it."""
+    return b"a" + job_key.encode() + b"\x00w"
+
+
 def minute_prefix(stream: bytes, minute: int) -> bytes:
     return b"t" + stream + _MINUTE.pack(minute)
 

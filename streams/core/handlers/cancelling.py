@@ -48,6 +48,7 @@ def cancel_job(tx: Transaction, command: CancelJob) -> Done | Refusal:
     tx.emit_cursor(JobCancelled, cursor, cancelled)
     for execution in tx.state.open_executions(job.tenant, job.job_id, ENTITIES_PER_COMMAND_MAX):
         stop(tx, execution)
+    follow_up(tx, job, cancelled)
     return Done(200, job, cancelled)
 
 
@@ -60,6 +61,7 @@ def cancel_left_over(tx: Transaction, job: Job, cursor: Cursor) -> None:
     ours = [one for one in unfinished if not one.cancel_requested_ms and is_left_over(job, cursor, one)]
     for execution in ours:
         stop(tx, execution)
+    follow_up(tx, job, cursor)
     if ours and len(unfinished) == ENTITIES_PER_COMMAND_MAX:
         tx.state.timers.add(tx.now_ms, job.tenant, ids.job_key(job.tenant, job.job_id))
 

@@ -20,8 +20,9 @@ from schemas.events import AttemptFailed, ContentKept, ExecutionDeadLettered, Ex
 from schemas.replies import DeadLetter
 from streams.core.effects import Alert, Bury
 from streams.core.handlers.following import follow_up, unblock
+from streams.core.handlers.stopping import let_go_of_version
 from streams.core.invariants import InvariantError
-from streams.core.limits import ENTITIES_PER_COMMAND_MAX, ERROR_CHARS_MAX
+from streams.core.limits import ERROR_CHARS_MAX
 from streams.core.retry import backoff_ms
 from streams.core.transaction import Transaction
 
@@ -48,24 +49,13 @@ def end(tx: Transaction, event: type[ExecutionEvent], execution: Execution, **ch
     """The execution is final: its lease record goes, and the next in line of its job may run."""
     ended = tx.emit_execution(event, replace(execution, finished_ms=tx.now_ms, **changes))
     tx.forget(ids.lease_key(execution.tenant, execution.execution_id))
+    let_go_of_version(tx, execution)
     job = tx.state.job(execution.tenant, execution.job_id)
-    if job is None or job.version != execution.job_version:
-        _let_go_of_version(tx, execution)
     if job is not None:
         follow_up(tx, job, tx.state.cursor(job))
     else:
         unblock(tx, execution.tenant, execution.job_id)
     return ended
-
-
-def _let_go_of_version(tx: Transaction, execution: Execution) -> None:
-    """The payload of a superseded version goes with its last unfinished execution."""
-    if tx.state.superseded(execution) is None:
-        return
-    unfinished = tx.state.open_executions(execution.tenant, execution.job_id, ENTITIES_PER_COMMAND_MAX)
-    if all(other.job_version != execution.job_version for other in unfinished):
-        version_id = ids.version_id(execution.job_id, execution.job_version)
-        tx.forget(ids.content_key(execution.tenant, version_id))
 
 
 def fail_attempt(

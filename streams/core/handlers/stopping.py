@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from schemas import ids
 from schemas.entities import Execution, ExecutionStatus, WaitingFor
 from schemas.events import CancelRequested, ExecutionCancelled
+from streams.core.limits import ENTITIES_PER_COMMAND_MAX
 from streams.core.transaction import Transaction
 
 
@@ -24,4 +25,19 @@ def stop(tx: Transaction, execution: Execution) -> Execution:
         finished_ms=tx.now_ms,
     )
     tx.forget(ids.lease_key(execution.tenant, execution.execution_id))
-    return tx.emit_execution(ExecutionCancelled, cancelled)
+    ended = tx.emit_execution(ExecutionCancelled, cancelled)
+    let_go_of_version(tx, ended)
+    return ended
+
+
+def let_go_of_version(tx: Transaction, ended: Execution) -> None:
+    """The payload of a superseded version goes with its last unfinished execution."""
+    job = tx.state.job(ended.tenant, ended.job_id)
+    if (job is not None and job.version == ended.job_version) or tx.state.superseded(ended) is None:
+        return
+    unfinished = tx.state.open_executions(ended.tenant, ended.job_id, ENTITIES_PER_COMMAND_MAX)
+    # If there are more than were looked at, it may still be needed.
+    others = len(unfinished) == ENTITIES_PER_COMMAND_MAX
+    if not others and all(other.job_version != ended.job_version for other in unfinished):
+        version_id = ids.version_id(ended.job_id, ended.job_version)
+        tx.forget(ids.content_key(ended.tenant, version_id))

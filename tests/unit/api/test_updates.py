@@ -214,3 +214,19 @@ async def test_a_put_bound_to_a_version(api: Api) -> None:
     second = await api.call("PUT", "/v1/jobs/a", CRON | {"name": "c"}, headers=seen)
     assert (first.status_code, second.status_code) == (200, 412)
     assert (await api.call("PUT", "/v1/jobs/new", CRON, headers=seen)).status_code == 404
+
+
+async def test_a_repeated_registration_is_answered_alike_after_an_update(api: Api) -> None:
+    first = await api.post("/v1/jobs", CRON, idempotency="k")
+    job_id = first.json()["jobId"]
+    assert (await patch(api, job_id, {"schedule": {"cron": "0 7 * * *"}, "name": "b"}, 1)).status_code == 200
+    again = await api.post("/v1/jobs", CRON, idempotency="k")
+    assert (again.status_code, again.json()) == (201, first.json())
+    put = await api.call("PUT", "/v1/jobs/mine", CRON, idempotency="p")
+    assert (await patch(api, "mine", {"schedule": {"cron": "0 7 * * *"}}, 1)).status_code == 200
+    repeated = await api.call("PUT", "/v1/jobs/mine", CRON, idempotency="p")
+    assert (repeated.status_code, repeated.json()) == (200, put.json())
+    batch = {"jobs": [CRON | {"requestKey": "k"}]}
+    [result] = (await api.post("/v1/jobs/batch", batch)).json()["results"]
+    assert (result["job"], result["replayed"]) == (first.json(), True)
+    assert (await shown(api, job_id))["version"] == 2

@@ -429,3 +429,39 @@ def test_an_update_to_another_zone_loses_no_occurrence() -> None:
     # It is 20:10 of the day before in New York, where the last local time is still to come.
     world.update(1, cron="0 22 * * *", time_zone="America/New_York")
     assert format_instant(world.cursor().next_ms) == "2026-05-02T02:00:00Z"
+
+
+def kept_versions(world: World) -> list[str]:
+    newest = dict(world.log)
+    return [key for key, value in newest.items() if "@" in key and value is not None]
+
+
+def test_the_payload_of_a_superseded_version_goes_with_its_last_execution() -> None:
+    for cancelled in (True, False):
+        world = World("2026-05-01T00:30:00Z")
+        world.register(cron="0 * * * *", queue_limit=5)
+        world.until(parse_instant("2026-05-01T02:00:00Z", "t"))
+        world.update(1, cron="0 * * * *", payload=b"2")
+        assert len(kept_versions(world)) == 1
+        if cancelled:
+            world.cancel_job()
+        else:
+            assert work_off(world) == ["01:00", "02:00"]
+        assert kept_versions(world) == []
+
+
+def test_a_trigger_repeated_after_an_update_is_the_same_one() -> None:
+    world = World()
+    world.register(every_sec=31_536_000, overlap=OverlapPolicy.SKIP)
+    world.trigger(key="plain")
+    skipped = world.trigger(key="own", payload=b"7")
+    assert skipped.execution is not None
+    assert skipped.execution.status is E.SKIPPED
+    assert work_off(world) == ["00:00"]
+    world.trigger(key="later", payload=b"8")
+    assert work_off(world) == ["00:00"]
+    world.update(1, every_sec=31_536_000, payload=b"9")
+    for key, payload in (("plain", None), ("own", b"7"), ("later", b"8")):
+        assert world.trigger(key=key, payload=payload).replayed
+    assert world.trigger(key="plain", payload=b"7").code == "idempotency_key_reused"
+    assert world.trigger(key="later").code == "idempotency_key_reused"

@@ -20,6 +20,9 @@ from streams.transport.log import Isolation, LogRetriable, Outgoing, Reader, Rec
 from tests.unit.runtime.asking import Asker
 from tests.waiting import wait_until
 
+TRIES = 100
+"""Polls to the end of a partition."""
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 STOP_SEC = 15.0
 

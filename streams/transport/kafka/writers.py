@@ -1,7 +1,8 @@
 """Writers on confluent-kafka: the transactional one and the plain idempotent one.
 
-Owns producers, their settings, deadlines for what librdkafka calls retriable, and the polling thread of the
-plain writer. May not know what a record means, nor decide what is done about an error.
+Owns producers, their settings, deadlines for what librdkafka calls retriable, the polling thread of the
+plain writer, and threads for calls that may never come back. May not know what a record means, nor decide
+what is done about an error.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
 from functools import partial
 from typing import Any, NoReturn, cast
 
@@ -72,6 +74,7 @@ INIT_SEC = 30.0  # longer than the predecessor's transaction time-out and a brok
 OFFSETS_SEC = 10.0  # the transaction time-out: later there is nothing left to add to
 # Commit and abort outlive the transaction time-out: by then the coordinator has decided, either way.
 END_SEC = 15.0
+OVERTIME_SEC = 2.0  # a call that is not back so long after its time-out never comes back
 QUEUE_FULL_SEC = 10.0
 BETWEEN_TRIES_SEC = 0.01
 PLAIN_CLOSE_SEC = 5.0
@@ -138,10 +141,25 @@ class KafkaTransactionalWriter:
         if not is_member(membership):
             raise self._spoiled(LogAborted(f"{self.transactional_id}: {membership!r} is not a member's"))
         positions = [Tp(tp.topic, tp.partition, offset) for tp, offset in offsets.items()]
+        answer: Future[None] = Future()
+
+        def ask() -> None:
+            try:
+                self._within(OFFSETS_SEC, self._producer.send_offsets_to_transaction, positions, membership)
+            except BaseException as error:
+                answer.set_exception(error)
+            else:
+                answer.set_result(None)
+
+        # On a thread of its own: after a broker came back, librdkafka waited for the group's old coordinator
+        # for ever, whatever time-out it was given (measured: minutes). A new producer finds the new one, and
+        # fences what this one may still send.
+        threading.Thread(target=ask, name="send-offsets", daemon=True).start()
         try:
-            self._within(OFFSETS_SEC, self._producer.send_offsets_to_transaction, positions, membership)
-        except LogRetriable as error:
-            raise self._spoiled(LogAborted(str(error))) from error
+            answer.result(OFFSETS_SEC + OVERTIME_SEC)
+        except (LogRetriable, TimeoutError) as error:
+            text = f"{self.transactional_id}: no answer to offsets: {error}"
+            raise self._spoiled(LogFatal(text)) from error
 
     def commit(self) -> None:
         self._check()

@@ -32,15 +32,19 @@ REGISTRY_HOSTS = (
 BINARY = {".avro", ".bin", ".db", ".gz", ".ico", ".jpg", ".parquet", ".png", ".woff2", ".zip"}
 
 
-@cache
-def _files() -> tuple[Path, ...]:
+def _listed() -> list[str]:
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         capture_output=True,
         check=True,
         cwd=ROOT,
     )
-    paths = (ROOT / name for name in listed.stdout.decode().split("\0") if name)
+    return [name for name in listed.stdout.decode().split("\0") if name]
+
+
+@cache
+def _files() -> tuple[Path, ...]:
+    paths = (ROOT / name for name in _listed())
     # A file that was deleted but not yet committed is still listed.
     files = tuple(path for path in sorted(paths) if path.is_file())
     assert files
@@ -68,6 +72,11 @@ def test_files_are_short() -> None:
         if (lines := len(path.read_text().splitlines())) > MAX_FILE_LINES
     }
     assert not long
+
+
+def test_nothing_is_a_symbolic_link() -> None:
+    links = [name for name in _listed() if (ROOT / name).is_symlink()]
+    assert not links
 
 
 def test_functions_are_short() -> None:

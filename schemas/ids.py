@@ -1,8 +1,8 @@
 """Ids and entity keys: how they are made and read, in one place (a wrong key overwrites another entity).
 
 Every id in a key is preceded by its tenant. Execution ids begin with their job id, so tenant and execution id
-give the partition: `<jobId>.<incarnation>.<scheduled time>.<kind>`, numbers in base 36; manual ones have `m`
-and a hash of the request's key instead of the time, so that a repeated trigger is the same execution.
+give the partition: `<jobId>.<incarnation>.<scheduled time>.<kind>`, numbers in base 36; the kind of a manual
+one goes on with a hash of the request's key, under which a repeated trigger finds it.
 """
 
 from __future__ import annotations
@@ -52,9 +52,14 @@ def scheduled_execution_id(job_id: str, incarnation: int, scheduled_ms: int) -> 
     return f"{job_id}.{base36(incarnation)}.{base36(scheduled_ms)}.{SCHEDULED_KIND}"
 
 
-def manual_execution_id(job_id: str, incarnation: int, request_key: str) -> str:
-    """The id of a triggered execution, from the key of its request alone."""
-    return f"{job_id}.{base36(incarnation)}.{MANUAL_KIND}.{_short_hash(job_id, request_key)}"
+def manual_kind(job_id: str, request_key: str) -> str:
+    """The last part of the id of the execution that a request triggers."""
+    return MANUAL_KIND + _short_hash(job_id, request_key)
+
+
+def manual_execution_id(job_id: str, incarnation: int, fired_ms: int, request_key: str) -> str:
+    """The id of a triggered execution. Its time keeps it from being used again after it was forgotten."""
+    return f"{job_id}.{base36(incarnation)}.{base36(fired_ms)}.{manual_kind(job_id, request_key)}"
 
 
 def backfill_execution_id(job_id: str, incarnation: int, scheduled_ms: int, backfill_id: str) -> str:

@@ -1,7 +1,7 @@
 """Keys of a partition's store; big-endian numbers, so that byte order is due order.
 
 Entities stand under `e` and their log key, with the bytes of their newest event as value. All other
-families are indexes: functions of the entities (`a b c n o q`), or local bookkeeping of scans (`f p t`) that
+families are indexes: functions of the entities (`a b c k n o q`), or bookkeeping of scans (`f p t`) that
 is outside the state hash. Tenants, pools and job ids never contain NUL (`schemas.ids`).
 """
 
@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import struct
 
-FORMAT = b"m\x00format"
+FORMAT = 1
+"""Of all keys and values here; another one makes local stores be rebuilt from the log."""
 CHECKPOINT = b"m\x00checkpoint"
 LAST_TOKEN = b"f\x00token"
 """The highest fencing token granted."""
@@ -77,6 +78,15 @@ def claim_prefix(tenant: str, worker_id: str, claim_id: str) -> bytes:
 def claim(tenant: str, worker_id: str, claim_id: str, execution_id: str) -> bytes:
     """Running executions by the claim that got them."""
     return claim_prefix(tenant, worker_id, claim_id) + execution_id.encode()
+
+
+def manual_prefix(job_key: str, kind: str) -> bytes:
+    return b"k" + job_key.encode() + b"\x00" + kind.encode() + b"\x00"
+
+
+def manual(job_key: str, kind: str, execution_id: str) -> bytes:
+    """Triggered executions by the request that triggered them, as long as they are known."""
+    return manual_prefix(job_key, kind) + execution_id.encode()
 
 
 def backlog(pool_key: str) -> bytes:

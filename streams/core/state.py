@@ -18,6 +18,7 @@ from schemas.entities import (
     Cursor,
     Entity,
     Execution,
+    ExecutionKind,
     ExecutionStatus,
     Job,
     JobStatus,
@@ -36,7 +37,7 @@ from streams.core.limits import DEAD_LETTER_FORGET_AFTER_MS, FORGET_AFTER_MS
 from streams.core.timebuckets import TimeBuckets
 from streams.store.overlay import Overlay
 
-CACHED_MAX = 100_000
+CACHED_MAX = 20_000
 """Decoded entities (and known absences) kept in memory. This partition's engine is the store's only writer,
 so the cache is right until the overlay is rolled back; a herd touches each entity several times."""
 CACHED_BYTES_MAX = 4_096
@@ -173,6 +174,15 @@ class State:
             if execution is not None:
                 found.append(execution)
         return found
+
+    def triggered(self, job: Job, kind: str) -> Execution | None:
+        """The execution that a request triggered in this making of the job, while it is known."""
+        prefix = keys.manual_prefix(f"{job.tenant}/{job.job_id}", kind)
+        for key, _ in self.kv.scan(prefix, keys.after(prefix)):
+            execution_id = key[len(prefix) :].decode()
+            if ids.is_of(execution_id, job.job_id, job.incarnation):
+                return self.execution(job.tenant, execution_id)
+        return None
 
     def has_open(self, tenant: str, job_id: str) -> bool:
         """Whether the job has an unfinished execution."""
@@ -360,6 +370,14 @@ def due_of_execution(execution: Execution) -> int | None:
 
 def _index_keys(execution: Execution) -> tuple[bytes, ...]:
     """The index entries that follow from an execution."""
+    if execution.kind is not ExecutionKind.MANUAL:
+        return _open_keys(execution)
+    job_key = f"{execution.tenant}/{execution.job_id}"
+    kind = execution.execution_id.rpartition(".")[2]
+    return (*_open_keys(execution), keys.manual(job_key, kind, execution.execution_id))
+
+
+def _open_keys(execution: Execution) -> tuple[bytes, ...]:
     if execution.status in FINAL:
         return ()
     job_key = f"{execution.tenant}/{execution.job_id}"

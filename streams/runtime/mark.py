@@ -12,7 +12,7 @@ from zlib import crc32
 import msgspec
 
 from schemas.topics import DAY_MS, TOMBSTONE_RETENTION_MS
-from streams.core.keys import CHECKPOINT
+from streams.core.keys import CHECKPOINT, FORMAT
 from streams.store.kv import Batch, KeyValue
 
 USABLE_MS = TOMBSTONE_RETENTION_MS - DAY_MS
@@ -40,6 +40,7 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     topic_id: str
+    format: int = FORMAT
     complete_ms: int = 0
     last_offset: int = -1
     last_crc: int = 0
@@ -80,6 +81,8 @@ def why_unusable(store: KeyValue, mark: Mark | None, topic_id: str, start: int, 
     """ "" if the log, from `start` to its read-uncommitted `end`, can complete the store."""
     if mark is None:
         return "it does not say what it holds" if next(iter(store.scan(b"e", b"f")), None) else ""
+    if mark.format != FORMAT:
+        return f"its keys have format {mark.format}, not {FORMAT}"
     if mark.topic_id != topic_id:
         return f"it belongs to another topic {mark.topic_id}"
     if not start <= mark.next_offset <= end:

@@ -40,16 +40,15 @@ def trigger_job(tx: Transaction, command: TriggerJob) -> Done | Refusal:
         return not_found("job")
     cursor = settle(tx, job)
     key = command.request_key or command.command_id
-    origin = Origin(
-        execution_id=ids.manual_execution_id(job.job_id, job.incarnation, key), kind=ExecutionKind.MANUAL
-    )
-    earlier = tx.state.execution(command.tenant, origin.execution_id)
+    earlier = tx.state.triggered(job, ids.manual_kind(job.job_id, key))
     if earlier is not None:
         if not _is_same(tx, job, earlier, command):
             return KEY_REUSED
         return Done(202, execution=earlier, replayed=True)
     if cursor.status in JOB_FINAL:
         return JOB_FINISHED
+    execution_id = ids.manual_execution_id(job.job_id, job.incarnation, tx.now_ms, key)
+    origin = Origin(execution_id=execution_id, kind=ExecutionKind.MANUAL)
     waiting = overlap(tx, job, command.overlap)
     if waiting is None:
         return Done(202, execution=fire_skipped(tx, job, origin, tx.now_ms))

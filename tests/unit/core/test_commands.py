@@ -418,3 +418,19 @@ def test_a_request_outlives_an_aborted_transaction() -> None:
         assert len(engine.decided().events) == 1
         engine.abort()
     assert len(granted(world.run())) == 1
+
+
+def test_a_key_that_is_used_again_after_a_day_makes_another_execution() -> None:
+    """A pair of execution id and epoch is granted once for ever."""
+    world = World()
+    world.register(cron="0 0 1 1 *")
+    pairs = set()
+    for day in range(3):
+        world.at(day * 90_000)
+        first = world.trigger(key="same")
+        assert world.trigger(key="same").replayed
+        assert first.execution is not None
+        (grant,) = world.claim("A")
+        pairs.add((grant.execution.execution_id, grant.execution.lease_epoch))
+        world.complete(grant)
+    assert len(pairs) == 3

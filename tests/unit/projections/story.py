@@ -158,7 +158,7 @@ class Story:
     ) -> Execution:
         execution = Execution(
             tenant=made.tenant,
-            execution_id=ids.manual_execution_id(made.job_id, made.incarnation, key)
+            execution_id=ids.manual_execution_id(made.job_id, made.incarnation, made.incarnation, key)
             if key
             else ids.scheduled_execution_id(made.job_id, made.incarnation, scheduled_ms),
             job_version=made.version,

@@ -29,7 +29,7 @@ INSTANTS = st.integers(-(2**45), 2**45)
 KEYS = st.text(min_size=1, max_size=20)
 EXECUTION_IDS = st.one_of(
     st.builds(ids.scheduled_execution_id, JOB_IDS, INSTANTS, INSTANTS),
-    st.builds(ids.manual_execution_id, JOB_IDS, INSTANTS, KEYS),
+    st.builds(ids.manual_execution_id, JOB_IDS, INSTANTS, INSTANTS, KEYS),
 )
 
 BUILDERS = {
@@ -77,7 +77,7 @@ def test_the_key_of_an_entity_is_made_from_its_own_ids() -> None:
 def test_an_execution_id_begins_with_its_job_id(job_id: str, incarnation: int, due: int, key: str) -> None:
     for execution_id in (
         ids.scheduled_execution_id(job_id, incarnation, due),
-        ids.manual_execution_id(job_id, incarnation, key),
+        ids.manual_execution_id(job_id, incarnation, incarnation, key),
     ):
         assert ids.job_id_of(execution_id) == job_id
 
@@ -89,7 +89,7 @@ def test_execution_ids_are_never_shared(
     made = ids.scheduled_execution_id(job, incarnation, due)
     assert (made == ids.scheduled_execution_id(job, incarnation, later)) == (due == later)
     assert (made == ids.scheduled_execution_id(other, incarnation, due)) == (job == other)
-    assert made != ids.manual_execution_id(job, incarnation, key)
+    assert made != ids.manual_execution_id(job, incarnation, incarnation, key)
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,9 @@ def check_job(tree: dict[str, Any]) -> None:
                 code=TARGET_NOT_SUPPORTED,
             )
         check_pool(target.get("pool"), "target.pool")
+    schedule = tree.get("schedule")
+    if isinstance(schedule, dict) and isinstance(schedule.get("cron"), list):
+        raise wrong("schedule.cron", "is one cron expression per job; register a job for each")
     problems = [_unbuilt(name) for name in _JOB_MEMBERS if name in tree]
     if problems:
         raise invalid(*problems, code=NOT_SUPPORTED)

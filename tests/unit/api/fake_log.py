@@ -87,6 +87,12 @@ class FakeLog:
             self.cluster.now_ms = target
             self._fire()
 
+    def jump(self, sec: float) -> None:
+        """Virtual time passes at once: nobody decided anything meanwhile."""
+        with self._decided:
+            self.cluster.now_ms += round(sec * 1000)
+            self._fire()
+
     def release_held(self) -> None:
         """The broker takes again what was sent meanwhile."""
         self.hold = False

@@ -90,7 +90,7 @@ async def test_a_key_made_of_a_template(api: Api) -> None:
     template = {"idempotencyKeyTemplate": "billing:{jobId}:{scheduledTime:%Y-%m}"}
     schedule = {"schedule": {"cron": "0 0 1 * *", "timeZone": "Asia/Tokyo"}}
     await api.call("PUT", "/v1/jobs/bill", schedule | template)
-    api.log.advance(31 * 86_400)
+    api.log.jump(31 * 86_400)
     [run] = await claimed(api)
     assert (run["scheduledTime"], run["idempotencyKey"]) == ("2026-05-31T15:00:00Z", "billing:bill:2026-06")
 

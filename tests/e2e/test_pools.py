@@ -19,7 +19,7 @@ from tests.e2e.workers import app, working
 PARTITIONS = 64
 WORKERS = 10
 EACH = 2  # jobs of every partition in the trickle
-APART_MS = 100
+APART_MS = 80
 BURST = 30  # due together in one partition
 PATIENCE_MS = 1_000
 TURNAROUND_MS = 200  # from the end of a run to the next claim: the log does not show when a worker asks

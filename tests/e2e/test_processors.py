@@ -124,7 +124,7 @@ def test_processors_killed_at_random_moments_under_load_lose_and_double_nothing(
             until_shared_by(scene, "p0", "p1")
     verdict = scene.all_well(pool, plans)
     assert verdict.executed > ROUNDS * 20
-    tell(f"{ROUNDS} processors killed under load: {lateness(verdict)}")
+    tell(f"{ROUNDS} processors killed under load: {lateness(verdict)}, {verdict.redelivered} delivered again")
 
 
 def test_a_processor_is_added_and_another_stopped_under_load(scene: Scene, pool: str) -> None:

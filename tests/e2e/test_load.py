@@ -57,7 +57,8 @@ def test_a_worker_killed_while_it_holds_leases_is_replaced_and_its_late_outcome_
         while len(heirs) < count:
             for each in client.claim(pool, "heir", max=count, wait_sec=10, lease_sec=60).executions:
                 assert each.execution_id not in heirs
-                assert each.lease_epoch == each.delivery_count == 2
+                # A grant whose answer the dead one had not read yet is handed back, which spends no delivery.
+                assert (each.lease_epoch, each.delivery_count) in ((2, 1), (2, 2))
                 assert each.attempt == 1
                 heirs[each.execution_id] = each.lease_epoch
         late = [Outcome(execution_id=each, lease_epoch=1, worker_id="doomed", result=1) for each in heirs]
@@ -73,7 +74,8 @@ def test_a_worker_killed_while_it_holds_leases_is_replaced_and_its_late_outcome_
         assert [answer.status for answer in client.outcomes(late)] == [409] * count
         scene.until_over(pool, plans)
     verdict = scene.all_well(pool, plans)
-    assert (verdict.executed, verdict.redelivered) == (count, count)
+    assert verdict.executed == count
+    assert verdict.redelivered <= count
     assert {each.result for each in scene.executions(pool).values()} == {b"2"}
     # No lease was taken from its holder before it ended.
     until = {each.execution.execution_id: each.execution.lease_until_ms for each in claims(scene, pool, 1)}

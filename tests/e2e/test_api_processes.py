@@ -270,7 +270,7 @@ def test_without_projections_a_read_of_an_own_write_says_that_it_is_behind(
             behind = httpx2.get(url + job, headers=position_of(made), timeout=20)
             assert (behind.status_code, behind.json()["code"]) == (503, "projection_behind")
             assert int(behind.headers["Retry-After"]) >= 1
-            assert time.monotonic() - began < 10
+            assert time.monotonic() - began < 20
             # What asks for nothing newer goes on.
             listed = httpx2.get(f"{url}/v1/jobs", headers={"Authorization": f"Bearer {KEY}"}, timeout=20)
             assert listed.status_code == 200

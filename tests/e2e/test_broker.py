@@ -94,7 +94,7 @@ def reads_go_on_and_writes_say_so(scene: Scene, pool: str) -> None:
         began = time.monotonic()
         answer = read(scene, path)
         assert answer.status_code == 200, answer.text
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 20
     assert read(scene, f"/v1/executions?pool={pool}").json()["executions"]
     # The first ones may be on their way for as long as an answer is waited for; then it is known.
     scene.until(lambda: refused_at_once(scene, pool), 30)

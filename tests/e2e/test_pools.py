@@ -51,7 +51,7 @@ def test_no_work_is_stranded_while_a_worker_is_idle(
         scene.client() as client,
         working(*(app(scene.url, KEY, pool, f"w{number}", 1) for number in range(WORKERS))),
     ):
-        began_ms = wall_ms() + 4_000
+        began_ms = wall_ms() + 10_000
         specs, instants = schedule(pool, began_ms)
         for first in range(0, len(specs), 500):
             answers = client.create_jobs(specs[first : first + 500])

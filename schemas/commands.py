@@ -187,27 +187,35 @@ class Handback(LeaseRef, kw_only=True):
 
 
 class ExtendLease(Command, kw_only=True):
-    """Heartbeats of any number of workers of a tenant in one partition (at most 1,000)."""
+    """Heartbeats of any number of workers of a tenant in one partition (at most 1,000).
+
+    `pools`, also in `Complete`, `Fail` and `Release`: those that the workers' key is for; empty means every
+    pool of the tenant.
+    """
 
     items: tuple[Beat, ...]
+    pools: tuple[str, ...] = ()
 
 
 class Complete(Command, kw_only=True):
     """Successes (at most 1,000)."""
 
     items: tuple[Completion, ...]
+    pools: tuple[str, ...] = ()
 
 
 class Fail(Command, kw_only=True):
     """Failed attempts (at most 1,000)."""
 
     items: tuple[Failure, ...]
+    pools: tuple[str, ...] = ()
 
 
 class Release(Command, kw_only=True):
     """Executions handed back (at most 1,000)."""
 
     items: tuple[Handback, ...]
+    pools: tuple[str, ...] = ()
 
 
 JobCommand = (

@@ -207,14 +207,14 @@ async def _report(
 ) -> tuple[list[ItemResult | None], dict[str, str]]:
     """The results by index (None: no answer), and the answer's headers."""
     grouped: dict[tuple[type[LeaseRef], int], list[Place]] = {}
-    client = served.client
+    client, pools = served.client, tuple(sorted(caller.pools))
     for index, item in places:
         partition = client.partition_of(caller.tenant, job_id_of(item.execution_id) or "")
         grouped.setdefault((type(item), partition), []).append((index, item))
     commands = [
         (
             partition,
-            _COMMANDS[kind](**envelope(served, caller), items=tuple(item for _, item in group)),
+            _COMMANDS[kind](**envelope(served, caller), items=tuple(item for _, item in group), pools=pools),
         )
         for (kind, partition), group in grouped.items()
     ]

@@ -282,7 +282,7 @@ class Engine:
             refusal = invalid(*problems)
             results = [ItemResult(status=refusal.status, code=refusal.code, detail=refusal.detail)]
         else:
-            results = [report(tx, command.tenant, item) for item in command.items]
+            results = [report(tx, command.tenant, item, command.pools) for item in command.items]
         if command.reply_partition >= 0:
             done = WorkDone(
                 session=command.session,

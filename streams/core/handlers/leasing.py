@@ -7,6 +7,8 @@ how this lease ended (semantics §4).
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from msgspec.structs import replace
 
 from schemas.commands import Beat, Completion, Failure, Handback, LeaseRef
@@ -24,6 +26,7 @@ from streams.core.refusals import (
     ALREADY_FINISHED,
     CANCELLED,
     LEASE_LOST,
+    OTHER_POOL,
     TIMED_OUT,
     Refusal,
     invalid,
@@ -45,21 +48,23 @@ _ACCEPTED = {
 }
 
 
-def report(tx: Transaction, tenant: str, item: LeaseRef) -> ItemResult:
-    """Decides one item of a work command."""
-    result = _report(tx, tenant, item)
+def report(tx: Transaction, tenant: str, item: LeaseRef, pools: Collection[str] = ()) -> ItemResult:
+    """Decides one item of a work command. `pools`: those that may be reported for; empty means all."""
+    result = _report(tx, tenant, item, pools)
     if isinstance(result, Refusal):
         return ItemResult(status=result.status, code=result.code, detail=result.detail)
     return result
 
 
-def _report(tx: Transaction, tenant: str, item: LeaseRef) -> ItemResult | Refusal:
+def _report(tx: Transaction, tenant: str, item: LeaseRef, pools: Collection[str]) -> ItemResult | Refusal:
     problems = check_item(item)
     if problems:
         return invalid(*problems)
     execution = tx.state.execution(tenant, item.execution_id)
     if execution is None:
         return not_found("execution")
+    if pools and execution.pool not in pools:
+        return OTHER_POOL
     if execution.worker_id != item.worker_id or execution.lease_epoch != item.lease_epoch:
         return LEASE_LOST
     if execution.status is not ExecutionStatus.RUNNING:

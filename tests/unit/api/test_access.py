@@ -46,6 +46,29 @@ async def test_a_worker_key_is_for_its_pools(api: Api) -> None:
         assert answer.status_code == status
 
 
+async def test_a_worker_key_reports_for_its_pools_alone(api: Api) -> None:
+    for pool, status in (("mail", 403), ("reports", 200)):
+        made = await api.post("/v1/jobs", {"schedule": {"delaySec": 0}, "target": {"pool": pool}})
+        execution = made.json()["nextExecutionId"]
+        await api.post(f"/v1/pools/{pool}/claim", {"workerId": "w"})
+        lease = {"workerId": "w", "leaseEpoch": 1}
+        item = lease | {"executionId": execution, "status": "COMPLETED"}
+        batch = await api.post("/v1/executions/outcomes", {"outcomes": [item]}, key="worker-key")
+        assert [result["status"] for result in batch.json()["results"]] == [status]
+        if status == 403:
+            for what, more in (
+                ("heartbeat", {}),
+                ("complete", {}),
+                ("fail", {"error": "x"}),
+                ("release", {}),
+            ):
+                answer = await api.post(f"/v1/executions/{execution}/{what}", lease | more, key="worker-key")
+                assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
+            position = {"Horarium-Position": batch.headers["Horarium-Position"]}
+            found = await api.get(f"/v1/executions/{execution}", headers=position)
+            assert found.json()["status"] == "RUNNING"
+
+
 async def test_anothers_thing_is_not_there(api: Api) -> None:
     made = await api.post("/v1/jobs", {"schedule": {"delaySec": 0}})
     job, execution = made.json()["jobId"], made.json()["nextExecutionId"]

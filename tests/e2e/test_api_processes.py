@@ -130,7 +130,9 @@ def test_a_claim_whose_grants_were_lost_with_the_api_gets_them_by_its_claim_id(
             assert grants.executions
             for execution in grants.executions:
                 assert execution.execution_id not in held
-                assert execution.lease_epoch == execution.delivery_count == 1
+                assert execution.delivery_count == 1
+                # Held since before the crash; others may have been handed back in between.
+                assert execution.lease_epoch == 1 or claim_id != "lost"
                 held[execution.execution_id] = execution.lease_epoch
         assert {answer.status for answer in client.outcomes(completed(held))} == {200}
         scene.until_over(pool, plans)

@@ -9,7 +9,7 @@ import httpx2
 import pytest
 from horarium import JobSpec
 
-from dev.broker import LocalKafka
+from dev.broker import CLUSTER_SETTINGS, LocalKafka
 from dev.demo.mix import Planned
 from schemas.entities import ExecutionStatus as E
 from streams.ambient import wall_ms
@@ -24,8 +24,8 @@ RECOVERY_SEC = 120.0  # the broker alone takes some twelve seconds
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
-    """One of our own: it is killed."""
-    with LocalKafka(tmp_path_factory.mktemp("own-broker")) as broker:
+    """One of our own: it is killed. As in a cluster it is soon let in again, here by its own controller."""
+    with LocalKafka(tmp_path_factory.mktemp("own-broker"), settings=CLUSTER_SETTINGS) as broker:
         yield broker
 
 

@@ -35,6 +35,7 @@ from streams.core.transaction import Transaction
 from streams.core.zones import TZ_VERSION
 
 _JSON = ("", "application/json")
+_EXACT = 2.0**53
 
 
 def register_job(tx: Transaction, command: RegisterJob) -> Done | Refusal:
@@ -212,7 +213,13 @@ def canonical(content: Content) -> bytes:
     if content.content_type not in _JSON or not content.payload:
         return content.payload
     try:
-        value = json.loads(content.payload)
+        value = json.loads(content.payload, parse_float=_number)
         return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
     except (ValueError, RecursionError):
         return content.payload  # not JSON after all, or too deep to compare by value: compared by its bytes
+
+
+def _number(digits: str) -> float:
+    """`1.0` and `1e0` are the number 1. From 2^53 on a double does not say which integer was meant."""
+    number = float(digits)
+    return int(number) if abs(number) < _EXACT and number.is_integer() else number

@@ -59,6 +59,26 @@ def test_api_005_payloads_are_compared_by_value() -> None:
     assert other.status == 422
 
 
+@pytest.mark.parametrize(
+    ("sent", "again", "same"),
+    [
+        (b"1", b"1.0", True),
+        (b"1e2", b"100", True),
+        (b"[0]", b"[-0.0]", True),
+        (b"1.5", b"15e-1", True),
+        (b"1", b"1.5", False),
+        (b"9007199254740993", b"9007199254740993.0", False),
+        (b"1", b'"1"', False),
+    ],
+)
+def test_numbers_are_compared_by_value(sent: bytes, again: bytes, same: bool) -> None:
+    world = World()
+    job_id = derived_job_id(TENANT, "k")
+    world.register(job_id, key="k", cron="0 9 * * *", payload=sent)
+    answer = world.register(job_id, key="k", cron="0 9 * * *", payload=again)
+    assert (answer.replayed, answer.status) == ((True, 201) if same else (False, 422))
+
+
 def test_put_makes_updates_and_makes_anew() -> None:
     world = World()
     assert world.register(mode=PUT, delay_sec=10).status == 201

@@ -17,7 +17,8 @@ from schemas import codec
 from schemas.commands import RegisterJob, RegisterMode, ScheduleSpec
 from schemas.entities import Content, Policies
 from schemas.entities import ExecutionStatus as E
-from schemas.events import ExecutionClaimed, LeaseExpired
+from schemas.events import ExecutionClaimed, LeaseExpired, LeaseExtended
+from schemas.ids import job_id_of
 from schemas.topics import partition_of
 from streams.ambient import monotonic_ms, new_id, wall_ms
 from streams.transport.log import LogRetriable, Outgoing
@@ -51,14 +52,16 @@ def test_a_worker_killed_while_it_holds_leases_is_replaced_and_its_late_outcome_
             for _ in range(count)
         ]
         plans = accepted(client.create_jobs(jobs), After(0))
-        scene.until(lambda: scene.count(pool, E.RUNNING) == count)
+        # It beats, so it holds them: a grant that it had not read yet would be handed back without a delivery.
+        scene.until(lambda: beaten(scene) >= {plan.job_id for plan in plans})
         processes.kill(workers["doomed"])
         heirs: dict[str, int] = {}
         while len(heirs) < count:
             for each in client.claim(pool, "heir", max=count, wait_sec=10, lease_sec=60).executions:
                 assert each.execution_id not in heirs
-                # A grant whose answer the dead one had not read yet is handed back, which spends no delivery.
-                assert (each.lease_epoch, each.delivery_count) in ((2, 1), (2, 2))
+                # One that the heir's claim had no room for was handed back in between: no delivery either.
+                assert each.lease_epoch >= 2
+                assert each.delivery_count == 2
                 assert each.attempt == 1
                 heirs[each.execution_id] = each.lease_epoch
         late = [Outcome(execution_id=each, lease_epoch=1, worker_id="doomed", result=1) for each in heirs]
@@ -75,12 +78,20 @@ def test_a_worker_killed_while_it_holds_leases_is_replaced_and_its_late_outcome_
         scene.until_over(pool, plans)
     verdict = scene.all_well(pool, plans)
     assert verdict.executed == count
-    assert verdict.redelivered <= count
+    assert verdict.redelivered >= count
+    assert len(scene.events(pool, LeaseExpired)) == count
     assert {each.result for each in scene.executions(pool).values()} == {b"2"}
     # No lease was taken from its holder before it ended.
     until = {each.execution.execution_id: each.execution.lease_until_ms for each in claims(scene, pool, 1)}
     for event in scene.events(pool, LeaseExpired):
         assert event.at_ms >= until[event.execution.execution_id]
+
+
+def beaten(scene: Scene) -> set[str]:
+    """Jobs with an execution whose lease was extended."""
+    with scene.book.lock:
+        beats = [event.lease.execution_id for event in scene.book.events if isinstance(event, LeaseExtended)]
+    return {job_id for each in beats if (job_id := job_id_of(each)) is not None}
 
 
 def claims(scene: Scene, pool: str, epoch: int) -> list[ExecutionClaimed]:

@@ -52,7 +52,7 @@ def test_a_worker_killed_while_it_holds_leases_is_replaced_and_its_late_outcome_
             for _ in range(count)
         ]
         plans = accepted(client.create_jobs(jobs), After(0))
-        # It beats, so it holds them: a grant that it had not read yet would be handed back without a delivery.
+        # It beats, so it holds them: a grant not read yet would be handed back, which is no delivery.
         scene.until(lambda: beaten(scene) >= {plan.job_id for plan in plans})
         processes.kill(workers["doomed"])
         heirs: dict[str, int] = {}

@@ -95,7 +95,10 @@ class Asker:
     """Claims and credit of one pool."""
 
     def __init__(self, partitions: Sequence[int], now: float) -> None:
-        self.ledgers = {partition: Ledger(partition) for partition in partitions}
+        # Partitions may remember an earlier asker of this pool: requests are numbered on from its, which took
+        # more than a microsecond each.
+        seq = int(now * 1e6)
+        self.ledgers = {partition: Ledger(partition, seq) for partition in partitions}
         self.waiting: dict[int, Waiting] = {}
         self._by_worker: dict[str, Waiting] = {}
         self._by_claim: dict[tuple[str, str], Waiting] = {}

@@ -12,8 +12,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from api.work.asker import CHECK_SEC, IMPATIENT_SEC, INTEREST_SEC, Actions, Asker, Claim
 from api.work.credit import PARK_SEC, RENEW_SEC, SILENT_SEC, SLACK_SEC
+from schemas.commands import RequestWork
 from schemas.entities import Content, Execution, ExecutionKind, ExecutionStatus, Policies, Priority
 from schemas.replies import Grant, Granted
+from streams.core.parking import Parking
 
 NEWEST = 10**6
 """As the number of a request: later than all that a test sends."""
@@ -111,6 +113,31 @@ def test_one_partition_needs_one_message() -> None:
     assert [(t, len(grants)) for t, grants in actions.answers] == [(token, 2)]
     # The third place is not offered any more: the worker comes again for it.
     assert credits(actions) in ({0: {}}, {})
+
+
+def test_a_partition_that_remembers_an_earlier_asker_hears_the_next() -> None:
+    parking = Parking()
+    heard = []
+    for start in (0.0, 16.0):  # a pool is forgotten sooner here than there
+        pool = Pool(now=start)
+        pool.claim("w", wait=1)
+        for later in (0.0, RENEW_SEC, RENEW_SEC):
+            for request in pool.act(later).requests:
+                command = RequestWork(
+                    command_id="c",
+                    tenant="t",
+                    actor="a",
+                    session="s",
+                    pool="p",
+                    seq=request.seq,
+                    grants_seen=request.grants_seen,
+                    park_sec=PARK_SEC,
+                    slots=request.slots,
+                )
+                now_ms = round(pool.now * 1000)
+                heard.append(parking.request("t/p", command, now_ms, now_ms, set())[1])
+    assert len(heard) > 2
+    assert all(heard)
 
 
 def test_an_empty_answer_after_the_wait() -> None:

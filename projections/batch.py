@@ -28,7 +28,13 @@ _EXECUTION_KEY = b"exec:"
 
 
 class UnknownEventError(Exception):
-    """An event that this version cannot read, written by a newer one: upgrade the projections."""
+    """An event that this version cannot read. Its partition stands still here, as it does in its processor.
+    The operator's action: upgrade the projections if a newer version wrote it."""
+
+    def __init__(self, record: Record, reason: str) -> None:
+        super().__init__(f"{record.topic} [{record.partition}] at offset {record.offset}: {reason}")
+        self.partition = record.partition
+        self.offset = record.offset
 
 
 class Batch:
@@ -92,7 +98,7 @@ class Batch:
             case PartitionOpened():
                 return event.at_ms
             case _:
-                raise UnknownEventError(f"{_place(record)}: {type(event).__name__} is not folded here")
+                raise UnknownEventError(record, f"{type(event).__name__} is not folded here")
         self._history.fold(event, record.partition, record.offset, record.value)
         return event.at_ms
 
@@ -101,8 +107,4 @@ def _decode(record: Record, value: bytes) -> object:
     try:
         return codec.decode(value)
     except codec.UndecodableError as error:
-        raise UnknownEventError(f"{_place(record)}: {error}") from error
-
-
-def _place(record: Record) -> str:
-    return f"{record.topic} [{record.partition}] at offset {record.offset}"
+        raise UnknownEventError(record, str(error)) from error

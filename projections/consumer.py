@@ -2,7 +2,8 @@
 
 No consumer group: one follower reads every partition, and where it stands is in the database with the rows.
 What is wrong with the log or the database for a while is waited out, since readers go on meanwhile; what can
-never be right (other partitions, an unreadable event) ends it with an error.
+never be right (another number of partitions) ends it with an error. An event that cannot be read stops its
+partition, so that nothing is skipped, and only that one.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from threading import Event
 from sqlalchemy import Connection, select
 from sqlalchemy.exc import OperationalError
 
-from projections.batch import Batch
+from projections.batch import Batch, UnknownEventError
 from projections.retention import Retention
 from projections.store import TOPIC_ID, PositionsMovedError, Store, get_meta, set_meta
 from projections.tables import offsets
@@ -47,6 +48,8 @@ class Follower:
         self._retention = retention
         self._reader: Reader | None = None
         self._positions: dict[int, int] = {}
+        self._stuck: dict[int, int] = {}
+        """Partitions with an event that cannot be read, and its offset: nothing from there on is folded."""
 
     @property
     def positions(self) -> Mapping[int, int]:
@@ -81,8 +84,13 @@ class Follower:
         self._open()
         batch = Batch(self._positions)
         try:
-            batch.fold(self._gather())
+            batch.fold([each for each in self._gather() if not self._is_stuck(each)])
             self._positions |= batch.write(self._store)
+        except UnknownEventError as error:
+            logger.error("partition %d of the read model stands still: %s", error.partition, error)
+            self._stuck[error.partition] = error.offset
+            self.close()
+            return 0
         except BaseException:
             # The reader is ahead of the rows now.
             self.close()
@@ -167,6 +175,10 @@ class Follower:
             more = self._reader.poll(BATCH_RECORDS - len(records), 0)
             records = records + more
         return records
+
+    def _is_stuck(self, record: Record) -> bool:
+        stuck = self._stuck.get(record.partition)
+        return stuck is not None and record.offset >= stuck
 
     def _reached(self, tp: TopicPartition) -> int:
         # The reader's position goes on over what is never delivered: markers and aborted records.

@@ -12,7 +12,6 @@ import signal
 import sys
 from threading import Event
 
-from projections.batch import UnknownEventError
 from projections.consumer import Follower, WrongPartitionsError
 from projections.retention import Retention
 from projections.settings import ProjectionSettings
@@ -41,7 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
     _stop_at_signals(stop)
     try:
         return run(settings, action, stop)
-    except (WrongPartitionsError, UnknownEventError, ForeignDatabaseError) as error:
+    except (WrongPartitionsError, ForeignDatabaseError) as error:
         logger.error("%s", error)
         return FAILED
 

@@ -17,7 +17,7 @@ from schemas.topics import Topics, catalogue
 from streams.transport.log import Isolation, LogRetriable, Outgoing, Record, TopicPartition
 from streams.transport.memory import MemoryLog, MemoryReader
 from tests.unit.projections.stories import compacted, long_story, rows_of
-from tests.unit.projections.story import T0, TENANT
+from tests.unit.projections.story import T0, TENANT, Story, job
 
 PARTITIONS = 2
 EVENTS = Topics("t").events
@@ -251,3 +251,28 @@ def test_a_step_that_failed_is_taken_again(
         with pytest.raises(OSError, match="disk full"):
             follower.step()
     assert follower.step() == len(records)
+
+
+def test_an_event_that_cannot_be_read_stops_its_partition_alone(
+    store: Store, log: ScriptedLog, follower: Follower
+) -> None:
+    """What came before it is folded, nothing behind it is, and the other partitions go on."""
+    writer = log.transactional_writer("w")
+
+    def put(partition: int, name: str, value: bytes | None = None) -> None:
+        story = Story()
+        story.register(job(name))
+        first = story.records[0]
+        writer.begin()
+        writer.send([Outgoing(EVENTS, partition, first.key, value or first.value)])
+        writer.commit()
+
+    put(0, "before")
+    put(0, "strange", b"\xc3\x01 nonsense")
+    put(0, "behind")
+    put(1, "beside")
+    follower.run(log.stop)
+    with store.reading() as connection:
+        names = {view.job.job_id for view in list_jobs(connection, TENANT).items}
+        assert names == {"before", "beside"}
+        assert positions(connection)[0].next_offset <= 2

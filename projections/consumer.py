@@ -90,6 +90,7 @@ class Follower:
             logger.error("partition %d of the read model stands still: %s", error.partition, error)
             self._stuck[error.partition] = error.offset
             self.close()
+            self._open()
             return 0
         except BaseException:
             # The reader is ahead of the rows now.

@@ -271,7 +271,7 @@ def test_an_event_that_cannot_be_read_stops_its_partition_alone(
     put(0, "strange", b"\xc3\x01 nonsense")
     put(0, "behind")
     put(1, "beside")
-    follower.run(log.stop)
+    assert follower.catch_up(threading.Event()) == 2
     with store.reading() as connection:
         names = {view.job.job_id for view in list_jobs(connection, TENANT).items}
         assert names == {"before", "beside"}

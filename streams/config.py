@@ -16,6 +16,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from schemas.ids import TENANT
 from schemas.topics import Topics
+from streams.core.limits import JITTER_SEC
 
 PREFIX = "HORARIUM_"
 PARTITIONS_MAX = 1_024
@@ -66,6 +67,8 @@ class ProcessorSettings(CommonSettings):
     """Stable over restarts: transactional ids and the state folder are named after it (architecture §5.5)."""
     dev_shards: Annotated[dict[str, int], NoDecode] = {}
     """`tenant=k,…`: tenants made at the first start of a development server."""
+    dev_jitter: Annotated[dict[str, int], NoDecode] = {}
+    """`tenant=seconds,…`: jitter of a tenant's 5-field cron jobs that name none."""
     metrics_host: str = "127.0.0.1"
     metrics_port: int = Field(default=0, ge=0, le=65_535)
     """0: no metrics endpoint."""
@@ -82,6 +85,11 @@ class ProcessorSettings(CommonSettings):
     @classmethod
     def _split_shards(cls, value: object) -> object:
         return parse_shards(value) if isinstance(value, str) else value
+
+    @field_validator("dev_jitter", mode="before")
+    @classmethod
+    def _split_jitter(cls, value: object) -> object:
+        return parse_jitter(value) if isinstance(value, str) else value
 
     @property
     def group(self) -> str:
@@ -105,14 +113,24 @@ def transactional_id(namespace: str, instance: str) -> str:
 
 def parse_shards(text: str) -> dict[str, int]:
     """`tenant=k,tenant=k`; ValueError says what is wrong with it."""
-    shards: dict[str, int] = {}
+    return _by_tenant(text, "<shards>, such as acme=4", (1, PARTITIONS_MAX))
+
+
+def parse_jitter(text: str) -> dict[str, int]:
+    """`tenant=seconds,…`; ValueError says what is wrong with it."""
+    return _by_tenant(text, "<seconds>, such as acme=30", JITTER_SEC)
+
+
+def _by_tenant(text: str, form: str, bounds: tuple[int, int]) -> dict[str, int]:
+    numbers: dict[str, int] = {}
     for entry in filter(None, (part.strip() for part in text.split(","))):
-        tenant, _, count = entry.partition("=")
-        if not TENANT.fullmatch(tenant) or not count.isascii() or not count.isdigit() or int(count) < 1:
-            raise ValueError(f"{entry!r} is not <tenant>=<shards>, such as acme=4")
-        if shards.setdefault(tenant, int(count)) != int(count):
-            raise ValueError(f"tenant {tenant!r} is named twice with different shards")
-    return shards
+        tenant, _, number = entry.partition("=")
+        fits = number.isascii() and number.isdigit() and bounds[0] <= int(number) <= bounds[1]
+        if not TENANT.fullmatch(tenant) or not fits:
+            raise ValueError(f"{entry!r} is not <tenant>={form}")
+        if numbers.setdefault(tenant, int(number)) != int(number):
+            raise ValueError(f"tenant {tenant!r} is named twice with different numbers")
+    return numbers
 
 
 def _explain(error: ValidationError) -> str:

@@ -69,21 +69,27 @@ class TenantDirectory:
         """Takes what came since."""
         self._take(self._reader.poll(READ_RECORDS, wait_sec))
 
-    def configure(self, shards: Mapping[str, int], now_ms: int) -> None:
-        """First start of a development server: makes the tenants that are not there. A tenant's shards are
-        fixed, since its jobs would be looked for elsewhere."""
-        missing = []
-        for tenant, count in shards.items():
-            known = self._tenants.get(tenant)
-            if known is None:
-                missing.append(Tenant(tenant=tenant, shards=count))
-            elif known.shards != count:
+    def configure(self, shards: Mapping[str, int], jitter: Mapping[str, int], now_ms: int) -> None:
+        """Settings of a development server: makes the tenants that are not there, and takes another default
+        jitter. A tenant's shards are fixed, since its jobs would be looked for elsewhere."""
+        changed = []
+        for name in {**shards, **jitter}:
+            known = self._tenants.get(name)
+            count = shards.get(name, known.shards if known is not None else 1)
+            if known is not None and known.shards != count:
                 raise GivenUp(
-                    f"HORARIUM_DEV_SHARDS: tenant {tenant!r} was made with {known.shards} shards and cannot "
+                    f"HORARIUM_DEV_SHARDS: tenant {name!r} was made with {known.shards} shards and cannot "
                     f"have {count}"
                 )
-        if missing:
-            self._write(missing, now_ms)
+            wanted = Tenant(
+                tenant=name,
+                shards=count,
+                default_jitter_sec=jitter.get(name, self.default_jitter_sec(name)),
+            )
+            if wanted != known:
+                changed.append(wanted)
+        if changed:
+            self._write(changed, now_ms)
             self.load()
 
     def default_jitter_sec(self, tenant: str) -> int:
@@ -95,9 +101,7 @@ class TenantDirectory:
         writer = self._log.plain_writer()
         try:
             for tenant in tenants:
-                event = TenantConfigured(
-                    at_ms=now_ms, actor=ACTOR, cause="HORARIUM_DEV_SHARDS", configured=tenant
-                )
+                event = TenantConfigured(at_ms=now_ms, actor=ACTOR, cause="settings", configured=tenant)
                 value = self._codec.encode(event)
                 writer.send(Outgoing(self._tp.topic, self._tp.partition, tenant.tenant.encode(), value))
             if not writer.flush(WRITE_SEC):

@@ -43,7 +43,7 @@ def build(
     ensure_topics(log, settings, telemetry)
     tenants = TenantDirectory(log, topics, settings.partitions, codec, telemetry)
     insist(tenants.load)
-    insist(partial(tenants.configure, settings.dev_shards, times.clock.now_ms()))
+    insist(partial(tenants.configure, settings.dev_shards, settings.dev_jitter, times.clock.now_ms()))
     checkpoint = insist(
         partial(Checkpoint, log, topics, settings.transactional_id, codec, times, telemetry, on_step)
     )

@@ -465,3 +465,19 @@ def test_a_trigger_repeated_after_an_update_is_the_same_one() -> None:
         assert world.trigger(key=key, payload=payload).replayed
     assert world.trigger(key="plain", payload=b"7").code == "idempotency_key_reused"
     assert world.trigger(key="later").code == "idempotency_key_reused"
+
+
+def test_a_tenants_default_jitter_is_for_minute_crons_without_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    monkeypatch.setattr(type(world.engine._router), "default_jitter_sec", lambda self, tenant: 600)
+    world.register("minutes", cron="0 * * * *")
+    world.register("seconds", cron="0 0 * * * *")
+    world.register("own", cron="0 * * * *", jitter_sec=0)
+    jitter = {}
+    for name in ("minutes", "seconds", "own"):
+        job = world.engine.state.job("acme", name)
+        assert job is not None
+        jitter[name] = job.schedule.jitter_ms
+    assert jitter == {"minutes": 600_000, "seconds": 0, "own": 0}

@@ -120,6 +120,17 @@ def test_dev_shards_are_fixed() -> None:
         world.start("c")
 
 
+def test_a_default_jitter_can_be_set_and_changed() -> None:
+    world = Installation(partitions=4)
+    directory = world.live().processor._tenants
+    assert isinstance(directory, TenantDirectory)
+    for sec in (30, 10):
+        directory.configure({"acme": 2}, {"acme": sec}, world.time.wall_ms)
+        assert (directory.shards("acme"), directory.default_jitter_sec("acme")) == (2, sec)
+    directory.configure({}, {}, world.time.wall_ms)
+    assert directory.default_jitter_sec("acme") == 10
+
+
 def test_tenants_are_followed() -> None:
     world = Installation(partitions=4)
     process = world.live()

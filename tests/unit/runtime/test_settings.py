@@ -62,6 +62,14 @@ def test_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ProcessorSettings.load().dev_shards == {}
 
 
+def test_default_jitter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HORARIUM_DEV_JITTER", "acme=30, big-co=0")
+    assert ProcessorSettings.load().dev_jitter == {"acme": 30, "big-co": 0}
+    monkeypatch.setenv("HORARIUM_DEV_JITTER", "acme=86401")
+    with pytest.raises(SettingsError, match=r"HORARIUM_DEV_JITTER: .*=<seconds>"):
+        ProcessorSettings.load()
+
+
 def test_unknown_variables_of_other_parts_are_none_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HORARIUM_HTTP_PORT", "x")
     ProcessorSettings.load()

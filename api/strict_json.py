@@ -23,7 +23,6 @@ LINES = frozenset({"error", "lines"})
 
 Path = tuple[str | int, ...]
 
-_SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _CONTROL_IN_LINES = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _DIGITS_MAX = 309  # the largest double has as many

@@ -45,7 +45,6 @@ OTHER_POOL = Refusal(403, "forbidden", "this key is for other pools")
 CANCELLED = Refusal(409, "cancelled", "the execution was cancelled")
 TIMED_OUT = Refusal(409, "timeout", "the attempt ran longer than timeoutSec")
 NOT_DEAD_LETTERED = Refusal(409, "not_dead_lettered", "the execution is not in the dead letters")
-OVERLAP = Refusal(409, "overlap", "an execution of this job is running and another already waits")
 MISROUTED = Refusal(
     409, "misrouted", "the command was sent to a partition that does not hold its tenant and job"
 )

@@ -52,13 +52,10 @@ class Followed:
 
     def shards(self, tenant: str) -> int:
         """k of the tenant."""
-        return self._tenant(tenant).shards
+        return self.settings_of(tenant).shards
 
-    def default_jitter_sec(self, tenant: str) -> int:
-        """Jitter of the tenant's 5-field cron jobs that name none."""
-        return self._tenant(tenant).default_jitter_sec
-
-    def _tenant(self, tenant: str) -> Tenant:
+    def settings_of(self, tenant: str) -> Tenant:
+        """The defaults for a tenant that nobody has configured."""
         return self._tenants.get(tenant) or Tenant(tenant=tenant)
 
     def statuses(self) -> Mapping[int, PartitionStatus]:

@@ -68,7 +68,7 @@ async def show(request: Request, caller: Viewer) -> Response:
         raise invalid(*problems)
     if spec.cron is not None and uses_hash(spec.cron) and not job_id:
         raise wrong("jobId", "is needed: H is drawn from it")
-    jitter_sec = services(request).followed.default_jitter_sec(tenant)
+    jitter_sec = services(request).followed.settings_of(tenant).default_jitter_sec
     schedule = resolve(spec, seed, after_ms, jitter_sec)
     if isinstance(schedule, FieldProblem):
         raise invalid(schedule)

@@ -22,7 +22,7 @@ from schemas.commands import (
     Slot,
     WorkCommand,
 )
-from schemas.entities import Content, Policies
+from schemas.entities import Content, Policies, Tenant
 from schemas.events import JobRegistered
 from schemas.replies import Grant, Granted, Reply
 from streams.ambient import Chance
@@ -56,8 +56,8 @@ class OnePartition:
     def partitions_of(self, tenant: str) -> list[int]:
         return [0]
 
-    def default_jitter_sec(self, tenant: str) -> int:
-        return 0
+    def settings_of(self, tenant: str) -> Tenant:
+        return Tenant(tenant=tenant)
 
 
 class Partition:

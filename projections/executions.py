@@ -136,6 +136,8 @@ def _execution_row(execution: Execution) -> Row:
         "replay_key": execution.replay_key,
         "start_deadline_ms": execution.start_deadline_ms,
         "backfill": execution.backfill,
+        "exclusion_group": execution.exclusion_group,
+        "lateness_alert_sec": execution.lateness_alert_sec,
         "forgotten_ms": 0,
     }
 

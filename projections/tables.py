@@ -227,6 +227,8 @@ executions = Table(
     _word("replay_key"),
     _number("start_deadline_ms"),
     _word("backfill"),
+    _word("exclusion_group"),
+    _number("lateness_alert_sec"),
     _number("forgotten_ms"),
 )
 Index(

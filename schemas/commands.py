@@ -128,6 +128,36 @@ class ReplayDeadLetter(Command, kw_only=True):
     content_type: str = ""
 
 
+class DiscardDeadLetter(Command, kw_only=True):
+    """A dead letter is dealt with: it is forgotten without another run."""
+
+    execution_id: str
+
+
+class ConfigureTenant(Command, kw_only=True):
+    """Changes settings of `tenant`; None leaves one as it is. Decided by the tenant's home partition."""
+
+    shards: int | None = None
+    weight: int | None = None
+    max_running: int | None = None
+    max_jobs: int | None = None
+    registrations_per_sec: int | None = None
+    default_jitter_sec: int | None = None
+    lateness_alert_sec: int | None = None
+    alert_target: str | None = None
+    paused: bool | None = None
+
+
+class ConfigurePool(Command, kw_only=True):
+    """Changes settings of a pool of `tenant` (`shared`: of a pool that serves all); None leaves one as it is.
+    `pool` is the name without `shared/`."""
+
+    pool: str
+    paused: bool | None = None
+    max_running: int | None = None
+    tenant_max_running: int | None = None
+
+
 class Slot(Record):
     """Free places of one worker. `lease_sec` 0: as the job says. `claim_id` "": not repeatable."""
 
@@ -228,5 +258,8 @@ JobCommand = (
     | CancelExecution
     | TriggerJob
     | ReplayDeadLetter
+    | DiscardDeadLetter
+    | ConfigureTenant
+    | ConfigurePool
 )
 WorkCommand = RequestWork | ExtendLease | Complete | Fail | Release

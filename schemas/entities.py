@@ -97,6 +97,14 @@ class Priority(enum.StrEnum):
     LOW = "LOW"
 
 
+class BreakerStatus(enum.StrEnum):
+    """CLOSED lets everything through, OPEN holds back, PROBING lets a few through to see."""
+
+    CLOSED = "CLOSED"
+    OPEN = "OPEN"
+    PROBING = "PROBING"
+
+
 class RetryJitter(enum.StrEnum):
     """FULL draws the delay from [0, backoff]; NONE waits the whole backoff."""
 
@@ -156,7 +164,8 @@ class RetryPolicy(Record):
 
 
 class Policies(Record):
-    """How executions of a job behave, as they were when the execution fired."""
+    """How executions of a job behave, as they were when the execution fired. `lateness_alert_sec` 0: as the
+    tenant has it."""
 
     priority: Priority = Priority.NORMAL
     retry: RetryPolicy = RetryPolicy()
@@ -170,6 +179,8 @@ class Policies(Record):
     max_concurrent: int = 0
     start_deadline_sec: int = 0
     idempotency_key_template: str = ""
+    exclusion_group: str = ""
+    lateness_alert_sec: int = 0
 
 
 class Content(Record):
@@ -243,8 +254,8 @@ class Cursor(Record):
     """Key `cursor:<tenant>/<job_id>`: where a job stands. A job without one stands at its beginning.
 
     `next_ms` 0: no further occurrence. `last_ms` and `last_local` (nominal) are the last occurrence in UTC
-    and local time. `catch_up` are ranges, oldest first, one an outage. `skips` are those of this very event,
-    not a history.
+    and local time. `priority` is the job's: timers are filed by it. `catch_up` are
+    ranges, oldest first, one an outage. `skips` are those of this very event, not a history.
     """
 
     tenant: str
@@ -265,6 +276,7 @@ class Cursor(Record):
     next_due_ms: int = 0
     runs: int = 0
     answered: tuple[Answered, ...] = ()
+    priority: Priority = Priority.NORMAL
 
 
 class Execution(Record):
@@ -310,6 +322,8 @@ class Execution(Record):
     replay_key: str = ""
     start_deadline_ms: int = 0
     backfill: str = ""
+    exclusion_group: str = ""
+    lateness_alert_sec: int = 0
 
     @property
     def job_id(self) -> str:
@@ -345,12 +359,71 @@ class PartitionMeta(Record):
     tz_version: str
 
 
+class Pool(Record):
+    """Settings of a worker pool. `max_running` 0: no bound of its own. `tenant_max_running`: of one tenant in
+    a shared pool; 0: half of `max_running`."""
+
+    name: str
+    paused: bool = False
+    max_running: int = 0
+    tenant_max_running: int = 0
+
+
 class Tenant(Record):
-    """Key `<tenant>` on the tenants topic. `shards` is fixed while the tenant has jobs."""
+    """Key `<tenant>` on the tenants topic, `tenant:<tenant>` in the tenant's home partition.
+
+    `shards` is fixed while the tenant has jobs; `max_running` and `max_jobs` are split over them. `version`
+    counts changes. The pools of tenant `shared` serve all tenants. The defaults hold for tenants that nobody
+    has configured (semantics §6).
+    """
 
     tenant: str
     shards: int = 1
     default_jitter_sec: int = 0
+    version: int = 0
+    paused: bool = False
+    weight: int = 1
+    max_running: int = 1_000
+    max_jobs: int = 100_000
+    registrations_per_sec: int = 500
+    lateness_alert_sec: int = 60
+    alert_target: str = ""
+    pools: tuple[Pool, ...] = ()
 
 
-Entity = Job | Cursor | Execution | Lease | KeptContent | PartitionMeta
+class Breaker(Record):
+    """Key `breaker:<tenant>:<target>`: the circuit breaker of one target (`pool:<name>`) in one partition.
+
+    `until_ms`: end of the pause while OPEN. `openings`: in a row, each doubles the pause. `probes`: ids of
+    the executions that are tried while PROBING. `outcomes`, `failures`: those of the window that opened it.
+    """
+
+    tenant: str
+    target: str
+    status: BreakerStatus
+    changed_ms: int
+    until_ms: int = 0
+    openings: int = 0
+    probes: tuple[str, ...] = ()
+    outcomes: int = 0
+    failures: int = 0
+
+
+class Alert(Record):
+    """Key `alert:<tenant>/<alert_id>`: something a person should see. `tenant` "": operators.
+
+    `kind` as in semantics §6. `target`: a pool or a breaker's target. `count`: how many this one stands for.
+    """
+
+    tenant: str
+    alert_id: str
+    kind: str
+    at_ms: int
+    detail: str
+    job_id: str = ""
+    execution_id: str = ""
+    target: str = ""
+    count: int = 1
+
+
+Entity = Job | Cursor | Execution | Lease | KeptContent | PartitionMeta | Tenant | Breaker | Alert

@@ -7,6 +7,8 @@ attribute name differs by event; `entity_of` finds it. A forgotten entity is a t
 from __future__ import annotations
 
 from schemas.entities import (
+    Alert,
+    Breaker,
     Cursor,
     Entity,
     Execution,
@@ -85,6 +87,10 @@ class ExecutionReady(ExecutionEvent):
     """A wait ended (backoff, redelivery, overlap): it may be granted."""
 
 
+class ExecutionBlocked(ExecutionEvent):
+    """It was runnable, and has to wait for its exclusion group or a breaker."""
+
+
 class ExecutionClaimed(ExecutionEvent):
     """A worker got it under a lease with a new epoch and fencing token."""
 
@@ -125,6 +131,34 @@ class DeadLetterReplayed(ExecutionEvent):
     """It was put back from the dead letters."""
 
 
+class DeadLetterDiscarded(ExecutionEvent):
+    """Someone dealt with it otherwise: it is forgotten."""
+
+
+class BreakerEvent(Event):
+    """An event of a circuit breaker."""
+
+    breaker: Breaker
+
+
+class BreakerOpened(BreakerEvent):
+    """Too many outcomes were failures, or a probe failed."""
+
+
+class BreakerProbing(BreakerEvent):
+    """The pause is over: a few are tried; also when others are tried in their place."""
+
+
+class BreakerClosed(BreakerEvent):
+    """A probe went well: what waited may run."""
+
+
+class AlertRaised(Event):
+    """Something a person should see."""
+
+    alert: Alert
+
+
 class LeaseExtended(Event):
     """A heartbeat."""
 
@@ -144,7 +178,7 @@ class PartitionOpened(Event):
 
 
 class TenantConfigured(Event):
-    """On the tenants topic: a tenant's settings."""
+    """A tenant's settings: in the events of its home partition and, for all processes, on `tenants`."""
 
     configured: Tenant
 
@@ -160,6 +194,7 @@ EngineEvent = (
     | ScheduleShifted
     | ExecutionFired
     | ExecutionReady
+    | ExecutionBlocked
     | ExecutionClaimed
     | ExecutionReleased
     | LeaseExpired
@@ -170,14 +205,20 @@ EngineEvent = (
     | ExecutionCancelled
     | ExecutionSkipped
     | DeadLetterReplayed
+    | DeadLetterDiscarded
+    | BreakerOpened
+    | BreakerProbing
+    | BreakerClosed
+    | AlertRaised
     | LeaseExtended
     | ContentKept
     | PartitionOpened
+    | TenantConfigured
 )
 
 
 def entity_of(event: Event) -> Entity:
-    """The entity that the event carries. TypeError if that is no engine's (tenants topic)."""
+    """The entity that the event carries. TypeError if it carries none."""
     if isinstance(event, ExecutionEvent):
         return event.execution
     if isinstance(event, CursorEvent):
@@ -190,4 +231,10 @@ def entity_of(event: Event) -> Entity:
         return event.kept
     if isinstance(event, PartitionOpened):
         return event.meta
+    if isinstance(event, BreakerEvent):
+        return event.breaker
+    if isinstance(event, AlertRaised):
+        return event.alert
+    if isinstance(event, TenantConfigured):
+        return event.configured
     raise TypeError(f"{type(event).__name__} carries no entity of an engine")

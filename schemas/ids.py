@@ -11,11 +11,26 @@ import hashlib
 import re
 from functools import lru_cache
 
-from schemas.entities import Cursor, Entity, Execution, Job, KeptContent, Lease, PartitionMeta
+from schemas.entities import (
+    Alert,
+    Breaker,
+    Cursor,
+    Entity,
+    Execution,
+    Job,
+    KeptContent,
+    Lease,
+    PartitionMeta,
+    Tenant,
+)
 
 TENANT = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 JOB_ID = re.compile(r"[A-Za-z0-9._~-]{1,64}")
-POOL = re.compile(r"[A-Za-z0-9._-]{1,100}")
+NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
+"""Of a pool without `shared/`, or of an exclusion group."""
+POOL = re.compile(r"(shared/)?" + NAME.pattern)
+SHARED = "shared"
+"""Owner of the pools that serve all tenants; no tenant has this name."""
 EXECUTION_ID = re.compile(JOB_ID.pattern + r"(\.[a-z0-9-]{1,32}){3}")
 DERIVED_PREFIX = "job_"
 SCHEDULED_KIND = "s"
@@ -107,6 +122,23 @@ def content_key(tenant: str, execution_id: str) -> str:
     return f"pay:{tenant}/{execution_id}"
 
 
+def pool_key(tenant: str, pool: str) -> str:
+    """`<owner>/<name>`: a pool belongs to its tenant, `shared/<name>` to all."""
+    return pool if pool.startswith("shared/") else f"{tenant}/{pool}"
+
+
+def tenant_key(tenant: str) -> str:
+    return f"tenant:{tenant}"
+
+
+def breaker_key(tenant: str, target: str) -> str:
+    return f"breaker:{tenant}:{target}"
+
+
+def alert_key(tenant: str, alert_id: str) -> str:
+    return f"alert:{tenant}/{alert_id}"
+
+
 META_KEY = "meta:partition"
 
 
@@ -125,3 +157,9 @@ def key_of(entity: Entity) -> str:
             return content_key(entity.tenant, entity.execution_id)
         case PartitionMeta():
             return META_KEY
+        case Breaker():
+            return breaker_key(entity.tenant, entity.target)
+        case Alert():
+            return alert_key(entity.tenant, entity.alert_id)
+        case Tenant():
+            return tenant_key(entity.tenant)

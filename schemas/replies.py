@@ -6,7 +6,7 @@ partition of `replies` together with others and takes what carries its `session`
 
 from __future__ import annotations
 
-from schemas.entities import Content, Cursor, Execution, Job, Policies, Record
+from schemas.entities import Content, Cursor, Execution, Job, Policies, Priority, Record, Tenant
 
 
 class FieldProblem(Record):
@@ -20,7 +20,8 @@ class CommandDone(Record, kw_only=True):
     """Answer to a command of `commands`. `code` "": done; else the refusal (`streams.core.refusals`).
 
     `status` is the HTTP status that the API gives. `job` comes without its payload. `offset` is the position
-    in the partition's events that a read must have seen to include this change.
+    in the partition's events that a read must have seen to include this change. `limit` and
+    `retry_after_ms` belong to a refusal by a rate (registrations a second) or a number.
     """
 
     session: str
@@ -36,6 +37,9 @@ class CommandDone(Record, kw_only=True):
     partition: int
     offset: int = -1
     count: int = 0
+    configured: Tenant | None = None
+    retry_after_ms: int = 0
+    limit: int = 0
 
 
 class ItemResult(Record):
@@ -66,11 +70,26 @@ class Grant(Record):
     progress: bytes = b""
 
 
+class Waiting(Record):
+    """Pending executions of one tenant and priority in a pool at one partition, as far as they may run now.
+
+    `running` counts the tenant's in the pool and partition. Least `running / weight` is next.
+    """
+
+    priority: Priority
+    tenant: str
+    weight: int
+    backlog: int
+    running: int
+
+
 class Granted(Record):
     """Leases for one session. `number`: this partition's grants so far to the session and pool, these too.
 
-    `backlog`: pending executions of the pool that stay behind. `seq`: the request they were granted under.
-    `more`: further ones of the same pass follow; at its end, what is left of its workers' credit has lapsed.
+    `backlog`: pending executions of the pool that stay behind and may run now; `waiting` says whose they are
+    (not more tenants than a reply can hold, the next ones first), `running` how many of the pool run here.
+    `seq`: the request they were granted under. `more`: further ones of the same pass
+    follow; at its end, what is left of its workers' credit has lapsed.
     """
 
     session: str
@@ -81,6 +100,8 @@ class Granted(Record):
     backlog: int = 0
     seq: int = 0
     more: bool = False
+    waiting: tuple[Waiting, ...] = ()
+    running: int = 0
 
 
 class WorkHinted(Record):
@@ -90,6 +111,8 @@ class WorkHinted(Record):
     pool: str
     partition: int
     backlog: int
+    waiting: tuple[Waiting, ...] = ()
+    running: int = 0
 
 
 class WorkSeen(Record):
@@ -105,6 +128,8 @@ class WorkSeen(Record):
     number: int
     held: tuple[Grant, ...] = ()
     backlog: int = 0
+    waiting: tuple[Waiting, ...] = ()
+    running: int = 0
 
 
 class DeadLetter(Record):

@@ -29,6 +29,9 @@ from schemas.commands import (
     CancelExecution,
     CancelJob,
     Complete,
+    ConfigurePool,
+    ConfigureTenant,
+    DiscardDeadLetter,
     ExtendLease,
     Fail,
     JobCommand,
@@ -49,6 +52,8 @@ from schemas.replies import CommandDone, ItemResult, WorkDone
 from streams.core import digest
 from streams.core.effects import Alert, Answer, Effect, Quarantine
 from streams.core.handlers.cancelling import cancel_execution, cancel_job
+from streams.core.handlers.configuring import configure_pool, configure_tenant
+from streams.core.handlers.discarding import discard_dead_letter
 from streams.core.handlers.granting import match, request_work
 from streams.core.handlers.leasing import report
 from streams.core.handlers.outcome import Done
@@ -247,11 +252,14 @@ class Engine:
         refusal = refuse(command)
         if refusal is None:
             match command:
-                case CancelExecution() | ReplayDeadLetter():
+                case ConfigureTenant() | ConfigurePool():
+                    partition = self._router.partitions_of(command.tenant)[0]
+                case CancelExecution() | ReplayDeadLetter() | DiscardDeadLetter():
                     job_id = job_id_of(command.execution_id) or ""
+                    partition = self._router.partition_of(command.tenant, job_id)
                 case _:
-                    job_id = command.job_id
-            if self._router.partition_of(command.tenant, job_id) != self.partition:
+                    partition = self._router.partition_of(command.tenant, command.job_id)
+            if partition != self.partition:
                 return MISROUTED
         return refusal
 
@@ -275,6 +283,12 @@ class Engine:
                 return trigger_job(tx, command)
             case ReplayDeadLetter():
                 return replay_dead_letter(tx, command)
+            case DiscardDeadLetter():
+                return discard_dead_letter(tx, command)
+            case ConfigureTenant():
+                return configure_tenant(tx, command)
+            case ConfigurePool():
+                return configure_pool(tx, command)
 
     def _report(self, tx: Transaction, command: ExtendLease | Complete | Fail | Release) -> None:
         problems = check(command)
@@ -316,6 +330,7 @@ class Engine:
                 execution=outcome.execution,
                 partition=self.partition,
                 count=outcome.count,
+                configured=outcome.configured,
             )
         self._open().effects.append(Answer(command.reply_partition, done))
 

@@ -10,12 +10,13 @@ EXECUTION: dict[E | None, frozenset[E]] = {
     E.SCHEDULED: frozenset({E.PENDING, E.CANCELLED}),
     E.PENDING: frozenset({E.PENDING, E.RUNNING, E.CANCELLED, E.SKIPPED}),
     E.RUNNING: frozenset({E.RUNNING, E.PENDING, E.SCHEDULED, E.COMPLETED, E.FAILED, E.CANCELLED}),
-    E.FAILED: frozenset({E.PENDING}),
+    E.FAILED: frozenset({E.PENDING, E.FAILED}),
     E.COMPLETED: frozenset(),
     E.CANCELLED: frozenset(),
     E.SKIPPED: frozenset(),
 }
-"""PENDING to PENDING is a wait that ended (overlap, redelivery); FAILED to PENDING a replayed dead letter."""
+"""PENDING to PENDING is a wait that ended (overlap, redelivery); FAILED to PENDING a replayed dead letter,
+FAILED to FAILED a discarded one."""
 
 JOB: dict[J, frozenset[J]] = {
     J.ACTIVE: frozenset({J.ACTIVE, J.PAUSED, J.CANCELLED, J.COMPLETED}),

@@ -41,6 +41,15 @@ CREDIT = (0, 1_000)
 EPOCH = (0, 2**63 - 1)
 COUNTER = (0, 2**53)  # of requests and grants: counted on from there
 
+WEIGHT = (1, 1_000_000)
+SHARDS = (1, 1_024)
+RUNNING = (1, 1_000_000)
+JOBS = (1, 1_000_000_000)
+REGISTRATIONS_PER_SEC = (1, 1_000_000)
+LATENESS_ALERT_SEC = (1, 86_400)
+ALERT_TARGET_CHARS_MAX = 2_000
+POOLS_CONFIGURED_MAX = 1_000  # all of them stand in one record of the tenant
+
 HORIZON_MS = YEARS_AHEAD_MAX * 365 * 86_400_000
 PAST_MS_MAX = 86_400_000  # a one-off further back is a mistake, unless allowPast says otherwise
 

@@ -45,6 +45,8 @@ OTHER_POOL = Refusal(403, "forbidden", "this key is for other pools")
 CANCELLED = Refusal(409, "cancelled", "the execution was cancelled")
 TIMED_OUT = Refusal(409, "timeout", "the attempt ran longer than timeoutSec")
 NOT_DEAD_LETTERED = Refusal(409, "not_dead_lettered", "the execution is not in the dead letters")
+SHARDS_FIXED = Refusal(409, "shards_fixed", "shards are fixed while the tenant has jobs")
+TOO_MANY_POOLS = Refusal(409, "too_many_pools", "too many pools have settings of their own")
 MISROUTED = Refusal(
     409, "misrouted", "the command was sent to a partition that does not hold its tenant and job"
 )

@@ -27,6 +27,7 @@ from schemas.entities import (
     PartitionMeta,
     Record,
     ScheduleKind,
+    Tenant,
     WaitingFor,
 )
 from schemas.events import Event, entity_of
@@ -115,6 +116,16 @@ class State:
         """What the partition was made with."""
         found = self._get(ids.META_KEY)
         return found if isinstance(found, PartitionMeta) else None
+
+    def tenant(self, tenant: str) -> Tenant | None:
+        """The settings that this partition, as the tenant's home, decided last."""
+        found = self._get(ids.tenant_key(tenant))
+        return found if isinstance(found, Tenant) else None
+
+    def has_jobs(self, tenant: str) -> bool:
+        """Whether a job of the tenant is known here, finished ones too."""
+        prefix = keys.entity(ids.job_key(tenant, ""))
+        return next(self.kv.scan(prefix, keys.after(prefix)), None) is not None
 
     def execution(self, tenant: str, execution_id: str) -> Execution | None:
         found = self._get(ids.execution_key(tenant, execution_id))

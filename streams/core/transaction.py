@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from schemas.entities import Cursor, Execution
+from schemas.entities import Cursor, Execution, Tenant
 from schemas.events import (
     ContentKept,
     CursorEvent,
@@ -19,6 +19,7 @@ from schemas.events import (
     JobEvent,
     LeaseExtended,
     PartitionOpened,
+    TenantConfigured,
 )
 from streams.core.effects import Effect
 from streams.core.invariants import invariant
@@ -34,11 +35,11 @@ class Router(Protocol):
     def partition_of(self, tenant: str, job_id: str) -> int: ...
 
     def partitions_of(self, tenant: str) -> list[int]:
-        """All partitions that can hold the tenant."""
+        """All partitions that can hold the tenant, its home partition first."""
         ...
 
-    def default_jitter_sec(self, tenant: str) -> int:
-        """Jitter of the tenant's 5-field cron jobs that name none."""
+    def settings_of(self, tenant: str) -> Tenant:
+        """Weight, limits, pools; the defaults for a tenant that nobody has configured."""
         ...
 
 
@@ -108,7 +109,9 @@ class Transaction:
         return cursor
 
     def emit(
-        self, event: type[JobEvent | LeaseExtended | ContentKept | PartitionOpened], **what: Any
+        self,
+        event: type[JobEvent | LeaseExtended | ContentKept | PartitionOpened | TenantConfigured],
+        **what: Any,
     ) -> None:
         """Any other event."""
         self._log(event(**what, **self._meta()))

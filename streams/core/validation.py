@@ -17,6 +17,9 @@ from schemas.commands import (
     CancelJob,
     Complete,
     Completion,
+    ConfigurePool,
+    ConfigureTenant,
+    DiscardDeadLetter,
     ExtendLease,
     Fail,
     Failure,
@@ -35,7 +38,7 @@ from schemas.commands import (
     WorkCommand,
 )
 from schemas.entities import Content, Policies
-from schemas.ids import DERIVED_PREFIX, JOB_ID, POOL, TENANT, derived_job_id, job_id_of
+from schemas.ids import DERIVED_PREFIX, JOB_ID, NAME, POOL, SHARED, TENANT, derived_job_id, job_id_of
 from schemas.replies import FieldProblem
 from streams.core import key_templates, limits
 from streams.core.cron import parse_cron
@@ -96,6 +99,8 @@ def _payload_of(command: JobCommand | WorkCommand) -> bytes | None:
 def _envelope(command: JobCommand | WorkCommand) -> Problems:
     if not TENANT.fullmatch(command.tenant):
         yield _problem("tenant", "is [a-z0-9][a-z0-9-]*, at most 40 characters")
+    elif command.tenant == SHARED and not isinstance(command, RequestWork | ConfigurePool):
+        yield _problem("tenant", f"{SHARED!r} is kept for pools that serve all tenants")
     yield from _text("commandId", command.command_id, limits.KEY_CHARS_MAX)
     yield from _text("actor", command.actor, limits.KEY_CHARS_MAX, needed=False)
     yield from _text("session", command.session, limits.KEY_CHARS_MAX, needed=False)
@@ -123,11 +128,15 @@ def _body(command: JobCommand | WorkCommand) -> Problems:
         case TriggerJob():
             yield from _job_id(command.job_id)
             yield from _content_type(command.content_type)
-        case CancelExecution():
+        case CancelExecution() | DiscardDeadLetter():
             yield from _execution_id(command.execution_id)
         case ReplayDeadLetter():
             yield from _execution_id(command.execution_id)
             yield from _content_type(command.content_type)
+        case ConfigureTenant():
+            yield from _tenant_settings(command)
+        case ConfigurePool():
+            yield from _pool_settings(command)
         case RequestWork():
             yield from _request(command)
         case ExtendLease() | Complete() | Fail() | Release():
@@ -143,7 +152,7 @@ def _derived(command: RegisterJob) -> Problems:
 
 def _definition(command: RegisterJob | UpdateJob) -> Problems:
     if not POOL.fullmatch(command.pool):
-        yield _problem("target.pool", "is [A-Za-z0-9._-]{1,100}")
+        yield _problem("target.pool", "is [A-Za-z0-9._-]{1,100} or shared/<such a name>")
     yield from check_schedule(command.schedule, f"{command.tenant}/{command.job_id}")
     yield from _content(command.content)
     yield from _policies(command.policies)
@@ -229,15 +238,47 @@ def _policies(policies: Policies) -> Problems:
     yield from _range("queueLimit", policies.queue_limit, limits.QUEUE_LIMIT)
     yield from _range("maxConcurrent", policies.max_concurrent, limits.MAX_CONCURRENT)
     yield from _range("startDeadlineSec", policies.start_deadline_sec, limits.START_DEADLINE_SEC)
+    yield from _range("latenessAlertSec", policies.lateness_alert_sec, (0, limits.LATENESS_ALERT_SEC[1]))
+    if policies.exclusion_group and not NAME.fullmatch(policies.exclusion_group):
+        yield _problem("exclusionGroup", "is [A-Za-z0-9._-]{1,100}")
     try:
         key_templates.parse(policies.idempotency_key_template)
     except TimeInputError as error:
         yield _problem(error.field, error.detail)
 
 
+def _tenant_settings(command: ConfigureTenant) -> Problems:
+    for field, value, bounds in (
+        ("shards", command.shards, limits.SHARDS),
+        ("weight", command.weight, limits.WEIGHT),
+        ("maxRunning", command.max_running, limits.RUNNING),
+        ("maxJobs", command.max_jobs, limits.JOBS),
+        ("registrationsPerSec", command.registrations_per_sec, limits.REGISTRATIONS_PER_SEC),
+        ("defaultJitterSec", command.default_jitter_sec, limits.JITTER_SEC),
+        ("latenessAlertSec", command.lateness_alert_sec, limits.LATENESS_ALERT_SEC),
+    ):
+        if value is not None:
+            yield from _range(field, value, bounds)
+    if command.alert_target:
+        yield from _text("alertTarget", command.alert_target, limits.ALERT_TARGET_CHARS_MAX)
+
+
+def _pool_settings(command: ConfigurePool) -> Problems:
+    if not NAME.fullmatch(command.pool):
+        yield _problem("pool", "is [A-Za-z0-9._-]{1,100}")
+    for field, value in (
+        ("maxRunning", command.max_running),
+        ("tenantMaxRunning", command.tenant_max_running),
+    ):
+        if value is not None:
+            yield from _range(field, value, (0, limits.RUNNING[1]))
+
+
 def _request(command: RequestWork) -> Problems:
     if not POOL.fullmatch(command.pool):
         yield _problem("pool", "is [A-Za-z0-9._-]{1,100}")
+    elif (command.tenant == SHARED) != command.pool.startswith(f"{SHARED}/"):
+        yield _problem("pool", f"of tenant {SHARED!r} is {SHARED}/<name>, and of no other tenant")
     if command.reply_partition < 0 or not command.session:
         yield _problem("session", "and replyPartition are needed: a grant must reach its asker")
     yield from _range("seq", command.seq, limits.COUNTER)

@@ -17,7 +17,7 @@ from enum import IntEnum
 
 import msgspec
 
-from schemas.events import ExecutionFired
+from schemas.events import ExecutionFired, TenantConfigured
 from schemas.ids import key_of
 from schemas.replies import CommandDone, WorkDone
 from schemas.topics import HEADER_POSITION, HEADER_WRITER, Topics, pack_positions
@@ -116,6 +116,11 @@ class Checkpoint:
         records = self._events(partition.number, positions, events)
         records += [
             self._dead_letter(partition.number, effect) for effect in effects if isinstance(effect, Bury)
+        ]
+        records += [
+            Outgoing(self._topics.tenants, 0, key.partition(":")[2].encode(), value)
+            for key, value, kind in events
+            if kind == TenantConfigured.__name__
         ]
         records += quarantined
         return Draft(partition, positions, now_ms, events, effects, records)

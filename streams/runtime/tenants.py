@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from msgspec.structs import replace
+
 from schemas.entities import Tenant
 from schemas.events import TenantConfigured
 from schemas.topics import Topics, partition_of, tenant_partitions
@@ -50,8 +52,7 @@ class TenantDirectory:
         return known or tenant_partitions(tenant, self.shards(tenant), self._partition_count)
 
     def shards(self, tenant: str) -> int:
-        known = self._tenants.get(tenant)
-        return known.shards if known is not None else 1
+        return self.settings_of(tenant).shards
 
     def load(self) -> None:
         """Reads to the end the topic has now."""
@@ -75,27 +76,24 @@ class TenantDirectory:
         changed = []
         for name in {**shards, **jitter}:
             known = self._tenants.get(name)
-            count = shards.get(name, known.shards if known is not None else 1)
+            count = shards.get(name, self.shards(name))
             if known is not None and known.shards != count:
                 raise GivenUp(
                     f"HORARIUM_DEV_SHARDS: tenant {name!r} was made with {known.shards} shards and cannot "
                     f"have {count}"
                 )
-            wanted = Tenant(
-                tenant=name,
-                shards=count,
-                default_jitter_sec=jitter.get(name, self.default_jitter_sec(name)),
-            )
+            settings = self.settings_of(name)
+            jitter_sec = jitter.get(name, settings.default_jitter_sec)
+            wanted = replace(settings, shards=count, default_jitter_sec=jitter_sec)
             if wanted != known:
-                changed.append(wanted)
+                changed.append(replace(wanted, version=settings.version + 1))
         if changed:
             self._write(changed, now_ms)
             self.load()
 
-    def default_jitter_sec(self, tenant: str) -> int:
-        """0 for a tenant that has none, or is not known."""
-        known = self._tenants.get(tenant)
-        return known.default_jitter_sec if known is not None else 0
+    def settings_of(self, tenant: str) -> Tenant:
+        """The defaults for a tenant that nobody has configured."""
+        return self._tenants.get(tenant) or Tenant(tenant=tenant)
 
     def _write(self, tenants: list[Tenant], now_ms: int) -> None:
         writer = self._log.plain_writer()

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from dev import processes
 from schemas import codec
+from schemas.entities import Tenant
 from schemas.topics import Topics, catalogue
 from streams.core.engine import Engine
 from streams.runtime.checkpoint import Step
@@ -143,8 +144,8 @@ class _Nowhere:
     def partitions_of(self, tenant: str) -> list[int]:
         return []
 
-    def default_jitter_sec(self, tenant: str) -> int:
-        return 0
+    def settings_of(self, tenant: str) -> Tenant:
+        return Tenant(tenant=tenant)
 
 
 def insist(call: Callable[[], int]) -> int:

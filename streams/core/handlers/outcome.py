@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from schemas.entities import Cursor, Execution, Job
+from schemas.entities import Cursor, Execution, Job, Tenant
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,3 +18,4 @@ class Done:
     execution: Execution | None = None
     replayed: bool = False
     count: int = 0
+    configured: Tenant | None = None

@@ -94,7 +94,7 @@ def _update(
 ) -> Done | Refusal:
     """Unfinished executions, and kept misfires, go on as fired; the new version counts from the next one.
     What fell into a pause waits for the resume, unless the schedule it belongs to is replaced."""
-    jitter_sec = tx.router.default_jitter_sec(job.tenant)
+    jitter_sec = tx.router.settings_of(job.tenant).default_jitter_sec
     schedule = resolve(command.schedule, seed_of(job), tx.now_ms, jitter_sec, former=job.schedule)
     if isinstance(schedule, FieldProblem):
         return invalid(schedule)
@@ -151,7 +151,7 @@ def _keep_superseded(tx: Transaction, job: Job) -> None:
 
 def _make(tx: Transaction, command: RegisterJob, existing: Job | None, body_hash: str) -> Done | Refusal:
     seed = f"{command.tenant}/{command.job_id}"
-    jitter_sec = tx.router.default_jitter_sec(command.tenant)
+    jitter_sec = tx.router.settings_of(command.tenant).default_jitter_sec
     schedule = resolve(command.schedule, seed, tx.now_ms, jitter_sec)
     if isinstance(schedule, FieldProblem):
         return invalid(schedule)

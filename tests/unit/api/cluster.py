@@ -12,6 +12,7 @@ import msgspec
 
 from schemas import codec
 from schemas.commands import JobCommand, WorkCommand
+from schemas.entities import Tenant
 from schemas.replies import CommandDone, Reply, WorkDone
 from schemas.topics import partition_of, tenant_partitions
 from streams.ambient import Chance
@@ -47,8 +48,8 @@ class Cluster:
     def partitions_of(self, tenant: str) -> list[int]:
         return tenant_partitions(tenant, self.shards.get(tenant, 1), self.partitions)
 
-    def default_jitter_sec(self, tenant: str) -> int:
-        return 0
+    def settings_of(self, tenant: str) -> Tenant:
+        return Tenant(tenant=tenant)
 
     def run(self, partition: int, *commands: JobCommand | WorkCommand, sent_ms: int = 0) -> list[Reply]:
         """One or more transactions of a partition now."""

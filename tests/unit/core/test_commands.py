@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from schemas.commands import RegisterMode, Slot
-from schemas.entities import Execution, ExecutionKind, RetryPolicy, WaitingFor
+from schemas.entities import Execution, ExecutionKind, RetryPolicy, Tenant, WaitingFor
 from schemas.entities import ExecutionStatus as E
 from schemas.entities import JobStatus as J
 from schemas.ids import derived_job_id
@@ -320,8 +320,8 @@ def test_a_misrouted_command_is_refused() -> None:
         def partitions_of(self, tenant: str) -> list[int]:
             return [3]
 
-        def default_jitter_sec(self, tenant: str) -> int:
-            return 0
+        def settings_of(self, tenant: str) -> Tenant:
+            return Tenant(tenant=tenant)
 
     world = World()
     world.engine._router = Elsewhere()

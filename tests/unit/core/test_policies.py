@@ -12,7 +12,15 @@ import pytest
 
 from schemas import codec
 from schemas.commands import MissedInPause, RegisterMode
-from schemas.entities import ExecutionKind, MisfirePolicy, OverlapPolicy, Priority, SkipReason, WaitingFor
+from schemas.entities import (
+    ExecutionKind,
+    MisfirePolicy,
+    OverlapPolicy,
+    Priority,
+    SkipReason,
+    Tenant,
+    WaitingFor,
+)
 from schemas.entities import ExecutionStatus as E
 from schemas.entities import JobStatus as J
 from schemas.events import CursorEvent
@@ -471,7 +479,8 @@ def test_a_tenants_default_jitter_is_for_minute_crons_without_their_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = World()
-    monkeypatch.setattr(type(world.engine._router), "default_jitter_sec", lambda self, tenant: 600)
+    settings = Tenant(tenant="acme", default_jitter_sec=600)
+    monkeypatch.setattr(type(world.engine._router), "settings_of", lambda self, tenant: settings)
     world.register("minutes", cron="0 * * * *")
     world.register("seconds", cron="0 0 * * * *")
     world.register("own", cron="0 * * * *", jitter_sec=0)

@@ -39,7 +39,7 @@ from schemas.commands import (
     UpdateJob,
     WorkCommand,
 )
-from schemas.entities import Content, Cursor, Execution, Policies, RetryPolicy
+from schemas.entities import Content, Cursor, Execution, Policies, RetryPolicy, Tenant
 from schemas.replies import CommandDone, Grant, Granted, ItemResult, Reply, WorkDone, WorkHinted, WorkSeen
 from streams.ambient import Chance
 from streams.core.effects import Alert, Answer, Bury, Quarantine
@@ -62,8 +62,8 @@ class OnePartition:
     def partitions_of(self, tenant: str) -> list[int]:
         return [0]
 
-    def default_jitter_sec(self, tenant: str) -> int:
-        return 0
+    def settings_of(self, tenant: str) -> Tenant:
+        return Tenant(tenant=tenant)
 
 
 class World:

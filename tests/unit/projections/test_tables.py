@@ -8,7 +8,7 @@ from projections.views import Attempt
 from schemas.entities import Cursor, Execution, Job, KeptContent, Lease, Skip
 
 # Kept elsewhere, in another form, or by the engine alone.
-ELSEWHERE = {"skips", "content", "answered"}
+ELSEWHERE = {"skips", "content", "answered", "priority"}
 
 
 @pytest.mark.parametrize(

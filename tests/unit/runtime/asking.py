@@ -25,7 +25,7 @@ from schemas.commands import (
     ScheduleSpec,
     Slot,
 )
-from schemas.entities import Content, Execution, Policies
+from schemas.entities import Content, Execution, Policies, Tenant
 from schemas.entities import Record as LogRecord
 from schemas.events import Event, ExecutionEvent
 from schemas.replies import CommandDone, Grant, Granted, PartitionStatus
@@ -169,5 +169,5 @@ class _Everywhere:
     def partitions_of(self, tenant: str) -> list[int]:
         return [0]
 
-    def default_jitter_sec(self, tenant: str) -> int:
-        return 0
+    def settings_of(self, tenant: str) -> Tenant:
+        return Tenant(tenant=tenant)

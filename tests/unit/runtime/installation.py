@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from schemas import codec
+from schemas.entities import Tenant
 from schemas.topics import Topics, catalogue
 from streams.ambient import Chance, Clock
 from streams.config import ProcessorSettings
@@ -202,8 +203,8 @@ def engines(world: Installation, changes: type) -> EngineFactory:
         def partitions_of(self, tenant: str) -> list[int]:
             return list(range(world.partitions))
 
-        def default_jitter_sec(self, tenant: str) -> int:
-            return 0
+        def settings_of(self, tenant: str) -> Tenant:
+            return Tenant(tenant=tenant)
 
     class Changed(changes, Engine):  # type: ignore[misc]
         pass

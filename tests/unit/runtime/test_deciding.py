@@ -126,9 +126,9 @@ def test_a_default_jitter_can_be_set_and_changed() -> None:
     assert isinstance(directory, TenantDirectory)
     for sec in (30, 10):
         directory.configure({"acme": 2}, {"acme": sec}, world.time.wall_ms)
-        assert (directory.shards("acme"), directory.default_jitter_sec("acme")) == (2, sec)
+        assert (directory.shards("acme"), directory.settings_of("acme").default_jitter_sec) == (2, sec)
     directory.configure({}, {}, world.time.wall_ms)
-    assert directory.default_jitter_sec("acme") == 10
+    assert directory.settings_of("acme").default_jitter_sec == 10
 
 
 def test_tenants_are_followed() -> None:

@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from schemas import codec
+from schemas.entities import Tenant
 from schemas.topics import DAY_MS
 from streams.core.engine import Engine
 from streams.core.keys import CHECKPOINT
@@ -42,8 +43,8 @@ class _Here:
     def partitions_of(self, tenant: str) -> list[int]:
         return [0]
 
-    def default_jitter_sec(self, tenant: str) -> int:
-        return 0
+    def settings_of(self, tenant: str) -> Tenant:
+        return Tenant(tenant=tenant)
 
 
 def stopped_with_jobs(world: Installation, count: int = 5) -> MemoryFolder:

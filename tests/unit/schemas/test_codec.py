@@ -272,7 +272,8 @@ def test_versions_that_differ_in_docs_and_defaults_share_their_bytes(another_ver
     schema = avsc.complete(name)
     schema["doc"] = "Other words."
     schema["fields"] = [
-        {**field, "default": 5} if "default" in field else field for field in schema["fields"]
+        {**field, "default": 5} if "default" in field and field["type"] == "long" else field
+        for field in schema["fields"]
     ]
     assert fingerprint_of(schema) == fingerprint_of(avsc.complete(name))
     tenant = sample(Tenant)

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from schemas import ids
 from schemas.entities import (
+    Alert,
+    Breaker,
     Cursor,
     Entity,
     Execution,
@@ -17,6 +19,7 @@ from schemas.entities import (
     Lease,
     PartitionMeta,
     Record,
+    Tenant,
 )
 from schemas.ids import JOB_ID, TENANT
 from tests.golden import sample
@@ -38,9 +41,12 @@ BUILDERS = {
     Execution: ids.execution_key,
     Lease: ids.lease_key,
     KeptContent: ids.content_key,
+    Breaker: ids.breaker_key,
+    Alert: ids.alert_key,
 }
 OWNERS = st.one_of(
     st.tuples(st.sampled_from([Job, Cursor]), TENANTS, JOB_IDS),
+    st.tuples(st.sampled_from([Breaker, Alert]), TENANTS, KEYS),
     st.tuples(st.sampled_from([Execution, Lease, KeptContent]), TENANTS, EXECUTION_IDS),
 )
 
@@ -70,7 +76,11 @@ def test_the_key_of_an_entity_is_made_from_its_own_ids() -> None:
     assert ids.key_of(lease) == ids.lease_key(lease.tenant, lease.execution_id)
     assert ids.key_of(kept) == ids.content_key(kept.tenant, kept.execution_id)
     assert ids.key_of(PartitionMeta(partition=1, partition_count=8, tz_version="")) == ids.META_KEY
-    assert set(BUILDERS) | {PartitionMeta} == set(Entity.__args__)
+    breaker, alert, tenant = sample(Breaker), sample(Alert), sample(Tenant)
+    assert ids.key_of(breaker) == ids.breaker_key(breaker.tenant, breaker.target)
+    assert ids.key_of(alert) == ids.alert_key(alert.tenant, alert.alert_id)
+    assert ids.key_of(tenant) == ids.tenant_key(tenant.tenant)
+    assert set(BUILDERS) | {PartitionMeta, Tenant} == set(Entity.__args__)
 
 
 @given(JOB_IDS, INSTANTS, INSTANTS, KEYS)

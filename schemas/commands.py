@@ -159,12 +159,14 @@ class ConfigurePool(Command, kw_only=True):
 
 
 class Slot(Record):
-    """Free places of one worker. `lease_sec` 0: as the job says. `claim_id` "": not repeatable."""
+    """Free places of one worker. `lease_sec` 0: as the job says. `claim_id` "": not repeatable; `known`: the
+    asker has heard from this partition what the claim holds here, it is not looked up again."""
 
     worker_id: str
     credit: int
     claim_id: str = ""
     lease_sec: int = 0
+    known: bool = False
 
 
 class RequestWork(Command, kw_only=True):

@@ -40,7 +40,7 @@ def request_work(
     held: dict[str, list[Grant]] = {}
     if command.ack:
         for slot in command.slots:
-            if slot.claim_id and slot.claim_id not in held:
+            if slot.claim_id and not slot.known and slot.claim_id not in held:
                 found = tx.state.held_by_claim(command.tenant, slot.worker_id, slot.claim_id)
                 # A run that is to be cancelled is no work to begin, and its job may have been made anew.
                 held[slot.claim_id] = [_grant(tx, one) for one in found if not one.cancel_requested_ms]

@@ -127,6 +127,17 @@ def test_what_a_claim_still_holds_fits_replies() -> None:
     assert all(len(encode(p)) < 1_000_000 for p in parcels)
 
 
+def test_a_claim_that_the_asker_knows_about_is_not_looked_up_again() -> None:
+    world = World()
+    for n in range(2):
+        world.register(f"j{n}", delay_sec=0)
+    world.claim("A", 1, claim_id="c")
+    replies = world.request(Slot(worker_id="A", credit=1, claim_id="c", known=True), ack=True)
+    (answer,) = [reply for reply in replies if isinstance(reply, WorkSeen)]
+    assert answer.held == ()
+    assert len(granted(replies)) == 1
+
+
 def test_abort_without_a_transaction_changes_nothing() -> None:
     """The runtime aborts all partitions of a transaction in doubt, also those with positions alone."""
     world = World()

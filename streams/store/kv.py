@@ -8,9 +8,9 @@ The first byte of a key is its *family*. Some families are index data that is wr
 time, and an implementation may keep them apart, so no scan and no range delete crosses families.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 TIME_FAMILY = ord("t")
 """Time buckets: written in any order, read in time order, range-deleted by the minute."""
@@ -52,6 +52,34 @@ class KeyValue(Protocol):
         ...
 
 
+class Frozen(Protocol):
+    """What a store held at one instant, as files. Another thread than the store's may read them."""
+
+    def files(self) -> Mapping[str, int]:
+        """Names and sizes in bytes."""
+        ...
+
+    def read(self, name: str) -> BinaryIO:
+        """One of the files; the caller closes it."""
+        ...
+
+    def close(self) -> None:
+        """Lets go of the files. Idempotent."""
+        ...
+
+
+class Incoming(Protocol):
+    """Files on their way to become a partition's store. Another thread than the store's may write them."""
+
+    def write(self, name: str, chunks: Iterable[bytes]) -> None:
+        """A whole file, safe on its medium afterwards. ValueError if `name` is no plain file name."""
+        ...
+
+    def close(self) -> None:
+        """Forgets what was not installed. Idempotent."""
+        ...
+
+
 class StoreFolder(Protocol):
     """The stores of the partitions one process owns."""
 
@@ -63,9 +91,34 @@ class StoreFolder(Protocol):
         """Forget all of a partition that is not open."""
         ...
 
+    def flush(self, partition: int) -> None:
+        """Begins to move what an open partition holds in memory into files, without waiting: a `freeze` a
+        little later is then short."""
+        ...
+
+    def freeze(self, partition: int) -> Frozen:
+        """All that was written to an open partition so far, and nothing of what is written from now on."""
+        ...
+
+    def receive(self, partition: int) -> Incoming:
+        """A place for the files of another `freeze`."""
+        ...
+
+    def install(self, partition: int, incoming: Incoming) -> None:
+        """What was received takes the place of what a partition that is not open held. If the process dies
+        meanwhile, the partition holds the old, the new, or nothing. Files that are no store are found out by
+        `open` at the latest (it raises); ValueError if none were received."""
+        ...
+
     def close(self) -> None:
         """Closes what is open and lets another process have the folder."""
         ...
+
+
+def check_file_name(name: str) -> None:
+    """Names come from a place that others write to; none may lead out of the folder."""
+    if name in {"", ".", ".."} or "/" in name or "\\" in name or "\0" in name:
+        raise ValueError(f"{name!r} is no plain file name")
 
 
 def check_range(start: bytes, end: bytes) -> None:

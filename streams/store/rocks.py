@@ -14,12 +14,14 @@ import shutil
 import threading
 from bisect import bisect_left
 from collections.abc import Generator, Iterator
+from itertools import count
 from pathlib import Path
 from weakref import WeakSet
 
 from rocksdict import (
     BlockBasedOptions,
     Cache,
+    Checkpoint,
     DBCompressionType,
     Options,
     Rdict,
@@ -28,7 +30,8 @@ from rocksdict import (
     WriteBufferManager,
 )
 
-from streams.store.kv import INDEX_FAMILIES, TIME_FAMILY, Batch, check_range
+from streams.store.files import FolderFrozen, FolderIncoming, sync_folder
+from streams.store.kv import INDEX_FAMILIES, TIME_FAMILY, Batch, Incoming, check_range
 
 MIB = 1024 * 1024
 CACHE_BYTES = 128 * MIB
@@ -46,6 +49,9 @@ HEADS = 256
 """Of one partition: scan starts whose first live key is remembered; each costs a write 0.3 microseconds."""
 LOCK_WAIT_S = 10.0
 LOCK_POLL_S = 0.05
+
+WIPED, FROZEN, INCOMING = ".wiped", ".frozen", ".incoming"
+"""Folders beside the partitions; whatever is left of them is swept at the start."""
 
 _TIME = "time"
 _INDEX = "index"
@@ -179,6 +185,15 @@ class RocksStore:
             if at < len(alive) and alive[at] < first:
                 self._heads[start] = alive[at]
 
+    def flush(self) -> None:
+        for database in (self._db, *set(self._apart.values())):
+            database.flush(False)
+
+    def freeze(self, path: Path) -> None:
+        """Hard links, so it takes as long as what is in memory takes to get into files: with 16 MiB 80 ms in
+        which nothing else runs, soon after `flush` 3 to 13 (measured)."""
+        Checkpoint(self._db).create_checkpoint(str(path))
+
     def close(self) -> None:
         if self.closed:
             return
@@ -210,8 +225,10 @@ class RocksFolder:
         self._lock = _lock_folder(path, holder, wait_s)
         self._tuning = _Tuning(cache_bytes, write_buffers_bytes)
         self._stores: dict[int, RocksStore] = {}
-        for leftover in path.glob("p*.wiped"):
-            shutil.rmtree(leftover)
+        self._numbers = count(1)
+        for kind in (WIPED, FROZEN, INCOMING):
+            for leftover in path.glob(f"p*{kind}*"):
+                shutil.rmtree(leftover)
 
     def open(self, partition: int) -> RocksStore:
         store = self._stores.get(partition)
@@ -228,9 +245,38 @@ class RocksFolder:
         path = self._partition(partition)
         if path.exists():
             # Renamed first: a database of which a crash left half would open, with half its entries.
-            wiped = path.with_suffix(".wiped")
+            wiped = path.with_suffix(WIPED)
             path.rename(wiped)
             shutil.rmtree(wiped)
+
+    def flush(self, partition: int) -> None:
+        self._opened(partition).flush()
+
+    def freeze(self, partition: int) -> FolderFrozen:
+        path = self._beside(partition, FROZEN)
+        self._opened(partition).freeze(path)
+        return FolderFrozen(path)
+
+    def receive(self, partition: int) -> FolderIncoming:
+        return FolderIncoming(self._beside(partition, INCOMING))
+
+    def install(self, partition: int, incoming: Incoming) -> None:
+        if not isinstance(incoming, FolderIncoming):
+            raise TypeError("files of another folder")
+        incoming.complete()
+        self.wipe(partition)
+        incoming.move(self._partition(partition))
+        sync_folder(self._path)
+
+    def _opened(self, partition: int) -> RocksStore:
+        store = self._stores.get(partition)
+        if store is None or store.closed:
+            raise ValueError(f"partition {partition} is not open")
+        return store
+
+    def _beside(self, partition: int, kind: str) -> Path:
+        """A path that was not used before: what was given up may still be worked on."""
+        return self._path / f"p{partition:03d}{kind}-{next(self._numbers)}"
 
     def close(self) -> None:
         for store in self._stores.values():

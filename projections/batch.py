@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from projections.alerts import AlertRows
+from projections.breakers import BreakerRows
 from projections.executions import ExecutionRows
 from projections.history import HistoryRows
 from projections.jobs import JobRows
@@ -15,16 +17,20 @@ from projections.stats import StatRows
 from projections.store import Store
 from schemas import codec
 from schemas.events import (
+    AlertRaised,
+    BreakerEvent,
     ContentKept,
     CursorEvent,
     ExecutionEvent,
     JobEvent,
     LeaseExtended,
     PartitionOpened,
+    TenantConfigured,
 )
 from streams.transport.log import Record
 
 _EXECUTION_KEY = b"exec:"
+_BREAKER_KEY = b"breaker:"
 
 
 class UnknownEventError(Exception):
@@ -48,6 +54,8 @@ class Batch:
         self._executions = ExecutionRows()
         self._history = HistoryRows()
         self._stats = StatRows()
+        self._alerts = AlertRows()
+        self._breakers = BreakerRows()
         self.folded = 0
 
     def fold(self, records: Sequence[Record]) -> None:
@@ -71,15 +79,14 @@ class Batch:
             self._executions.write(writer)
             self._history.write(writer)
             self._stats.write(writer)
+            self._alerts.write(writer)
+            self._breakers.write(writer)
         return {partition: next_offset for partition, (next_offset, _) in self._after.items()}
 
     def _fold(self, record: Record) -> int:
         """Folds one record and returns its time."""
         if record.value is None:
-            # The engine forgot an entity; what is shown here has its own retention.
-            if record.key is not None and record.key.startswith(_EXECUTION_KEY):
-                tenant, _, execution_id = record.key[len(_EXECUTION_KEY) :].decode().partition("/")
-                self._executions.forget(tenant, execution_id, record.timestamp_ms)
+            self._forget(record, record.key or b"")
             return record.timestamp_ms
         event = _decode(record, record.value)
         match event:
@@ -95,12 +102,29 @@ class Batch:
                 self._jobs.fold_job(event)
             case ContentKept():
                 self._executions.fold_content(event.kept)
+            case AlertRaised():
+                self._alerts.fold(event.alert, record.partition)
+                return event.at_ms
+            case BreakerEvent():
+                self._breakers.fold(event.breaker, record.partition)
+                return event.at_ms
             case PartitionOpened():
                 return event.at_ms
+            case TenantConfigured():
+                pass  # what it says is followed on the topic of tenants; here is who changed what, and when
             case _:
                 raise UnknownEventError(record, f"{type(event).__name__} is not folded here")
         self._history.fold(event, record.partition, record.offset, record.value)
         return event.at_ms
+
+    def _forget(self, record: Record, key: bytes) -> None:
+        """The engine let go of an entity; what is shown here has its own retention."""
+        if key.startswith(_EXECUTION_KEY):
+            tenant, _, execution_id = key[len(_EXECUTION_KEY) :].decode().partition("/")
+            self._executions.forget(tenant, execution_id, record.timestamp_ms)
+        elif key.startswith(_BREAKER_KEY):
+            tenant, _, target = key[len(_BREAKER_KEY) :].decode().partition(":")
+            self._breakers.forget(tenant, target, record.partition)
 
 
 def _decode(record: Record, value: bytes) -> object:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, bindparam, case, literal_column, update
+from sqlalchemy import ColumnElement, bindparam, case, delete, literal_column, update
 
+from projections.history_tables import attempts
 from projections.jobs import json_text
 from projections.store import Row, Upsert, Writer
-from projections.tables import attempts, contents, executions, leases
+from projections.tables import contents, executions, leases
 from schemas.entities import Execution, ExecutionStatus, KeptContent, Lease, LeaseEnd
-from schemas.events import ExecutionEvent
+from schemas.events import DeadLetterDiscarded, ExecutionEvent
 
 Key = tuple[str, str]
 """Tenant and execution id."""
@@ -43,6 +44,9 @@ FORGET = (
     )
     .values(forgotten_ms=bindparam("at_ms"))
 )
+DROP_CONTENT = delete(contents).where(
+    contents.c.tenant == bindparam("of_tenant"), contents.c.execution_id == bindparam("of_execution")
+)
 
 
 class ExecutionRows:
@@ -54,11 +58,14 @@ class ExecutionRows:
         self._leases: dict[Key, Lease] = {}
         self._contents: dict[Key, KeptContent] = {}
         self._forgotten: dict[Key, int] = {}
+        self._discarded: dict[Key, str] = {}
 
     def fold_execution(self, event: ExecutionEvent) -> None:
         """An execution as it is now, and what that says about its newest grant."""
         execution = event.execution
         self._newest[execution.tenant, execution.execution_id] = execution
+        if isinstance(event, DeadLetterDiscarded):
+            self._discarded[execution.tenant, execution.execution_id] = event.actor
         runs = execution.status is ExecutionStatus.RUNNING
         # While it runs, how an earlier lease ended may still stand in it.
         if not runs and execution.lease_end is LeaseEnd.NONE:
@@ -84,10 +91,18 @@ class ExecutionRows:
 
     def write(self, writer: Writer) -> None:
         """All rows of the batch."""
-        writer.upsert(KEEP_EXECUTION, [_execution_row(execution) for execution in self._newest.values()])
+        writer.upsert(
+            KEEP_EXECUTION,
+            [_execution_row(each, self._discarded.get(key, "")) for key, each in self._newest.items()],
+        )
         writer.upsert(KEEP_GRANT, list(self._grants.values()))
         writer.upsert(KEEP_LEASE, [_lease_row(lease) for lease in self._leases.values()])
         writer.upsert(KEEP_CONTENT, [_content_row(kept) for kept in self._contents.values()])
+        # As the engine does: what was discarded need not be kept to be delivered.
+        writer.each(
+            DROP_CONTENT,
+            [{"of_tenant": tenant, "of_execution": execution_id} for tenant, execution_id in self._discarded],
+        )
         writer.each(
             FORGET,
             [
@@ -97,7 +112,7 @@ class ExecutionRows:
         )
 
 
-def _execution_row(execution: Execution) -> Row:
+def _execution_row(execution: Execution, discarded_by: str) -> Row:
     job_id, incarnation, _, _ = execution.execution_id.rsplit(".", 3)
     return {
         "tenant": execution.tenant,
@@ -139,6 +154,7 @@ def _execution_row(execution: Execution) -> Row:
         "exclusion_group": execution.exclusion_group,
         "lateness_alert_sec": execution.lateness_alert_sec,
         "forgotten_ms": 0,
+        "discarded_by": discarded_by,
     }
 
 

@@ -14,17 +14,18 @@ from msgspec.structs import replace
 from sqlalchemy import Connection, Select, select
 
 from projections import paging
+from projections.history_tables import history
 from projections.paging import FIRST_PAGE, SortKey
 from projections.rows import AnyRow
 from projections.store import Row, Writer
-from projections.tables import history
 from projections.views import EventView, Page, PageRequest
 from schemas import codec
-from schemas.entities import Cursor, Entity, Execution, Job, KeptContent, Lease
+from schemas.entities import Cursor, Entity, Execution, Job, KeptContent, Lease, Tenant
 from schemas.events import ContentKept, EngineEvent, Event, JobEvent, entity_of
 
 JOB = "job"
 EXECUTION = "execution"
+TENANT = "tenant"
 
 
 class HistoryRows:
@@ -34,13 +35,15 @@ class HistoryRows:
         self._rows: list[Row] = []
 
     def fold(self, event: Event, partition: int, offset: int, value: bytes) -> None:
-        """Keeps an event of a job or an execution; a partition's own are of no one's interest."""
+        """Keeps an event of a job, an execution or a tenant's settings; others have no history."""
         entity = entity_of(cast(EngineEvent, event))
         match entity:
             case Execution() | Lease() | KeptContent():
                 scope, subject = EXECUTION, entity.execution_id
             case Job() | Cursor():
                 scope, subject = JOB, entity.job_id
+            case Tenant():
+                scope, subject = TENANT, entity.tenant
             case _:
                 return
         self._rows.append(

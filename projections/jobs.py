@@ -11,8 +11,9 @@ from typing import Any
 import msgspec
 from sqlalchemy import ColumnElement, case, select
 
+from projections.history_tables import skips, tz_shifts
 from projections.store import Row, Upsert, Writer
-from projections.tables import definitions, jobs, labels, skips, tz_shifts
+from projections.tables import definitions, jobs, labels
 from schemas.entities import Cursor, Job, JobStatus
 from schemas.events import CursorEvent, JobEvent, ScheduleShifted
 from schemas.ids import scheduled_execution_id
@@ -35,7 +36,7 @@ _OF_CURSOR = (
     "next_due_ms",
     "runs",
 )
-_OF_JOB = ("incarnation", "version", "name", "pool", "created_ms")
+_OF_JOB = ("incarnation", "version", "name", "pool", "created_ms", "exclusion_group")
 
 
 def _defined(old: Any, new: Any) -> dict[str, ColumnElement[Any]]:
@@ -198,12 +199,14 @@ def _job_row(job: Job) -> Row:
         "name": job.content.name,
         "pool": job.pool,
         "created_ms": job.created_ms,
+        "exclusion_group": job.policies.exclusion_group,
     }
 
 
 def _cursor_row(cursor: Cursor) -> Row:
     """The cursor; where its job was not seen yet, a row that no query shows (`version` 0)."""
-    return _cursor_columns(cursor) | {"version": 0, "name": "", "pool": "", "created_ms": 0}
+    nothing = {"version": 0, "name": "", "pool": "", "created_ms": 0, "exclusion_group": ""}
+    return _cursor_columns(cursor) | nothing
 
 
 def _cursor_columns(cursor: Cursor) -> dict[str, object]:

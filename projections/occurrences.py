@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from sqlalchemy import ColumnElement, Connection, select
 
-from projections.tables import executions, skips
+from projections.history_tables import skips
+from projections.tables import executions
 from projections.views import Occurred, SkipView
 from schemas.entities import ExecutionKind, ExecutionStatus, Job, SkipReason
 

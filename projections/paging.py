@@ -19,7 +19,8 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 from sqlalchemy import BigInteger, ColumnElement, Connection, Select, select, tuple_, type_coerce
 
-from projections.tables import TEXT, meta
+from projections.columns import TEXT
+from projections.tables import meta
 from projections.views import Page, PageRequest
 
 DEFAULT_PAGE_SIZE = 50

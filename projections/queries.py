@@ -19,9 +19,10 @@ from sqlalchemy import ColumnElement, Connection, Select, and_, exists, func, se
 
 from projections import paging, rows
 from projections.history import execution_events, job_events
+from projections.history_tables import attempts
 from projections.paging import FIRST_PAGE, PageSizeError, SortKey, StaleTokenError, Walk
 from projections.stats import tenant_stats, totals
-from projections.tables import attempts, contents, definitions, executions, jobs, labels, offsets
+from projections.tables import contents, definitions, executions, jobs, labels, offsets
 from projections.views import (
     ExecutionDetail,
     ExecutionView,
@@ -71,6 +72,7 @@ class JobFilter:
     pool: str = ""
     name: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
+    exclusion_group: str = ""
     next_run_before_ms: int | None = None
 
 
@@ -142,6 +144,7 @@ def list_jobs(
         *_any_of(jobs.c.status, filters.statuses),
         *_equal(jobs.c.pool, filters.pool),
         *_equal(jobs.c.name, filters.name),
+        *_equal(jobs.c.exclusion_group, filters.exclusion_group),
     )
     if filters.next_run_before_ms is not None:
         statement = statement.where(rows.WILL_RUN, jobs.c.next_ms < filters.next_run_before_ms)

@@ -25,25 +25,19 @@ from sqlalchemy import (
 )
 
 from projections.history import EXECUTION
-from projections.stats import ADD, COUNTERS, SUMS
-from projections.store import Row, Store, Writer
-from projections.tables import (
+from projections.history_tables import (
     HOURLY,
-    OF_JOB,
-    PURGEABLE,
+    NOT_OF_EXECUTION,
+    alerts,
     attempts,
-    contents,
-    definitions,
-    executions,
     history,
-    jobs,
-    labels,
-    leases,
-    offsets,
     skips,
     stats,
     tz_shifts,
 )
+from projections.stats import ADD, COUNTERS, SUMS
+from projections.store import Row, Store, Writer
+from projections.tables import PURGEABLE, contents, definitions, executions, jobs, labels, leases, offsets
 from schemas.topics import DAY_MS
 from streams.ambient import monotonic_ms
 
@@ -66,6 +60,8 @@ _SKIP = ("tenant", "job_id", "log_offset", "number")
 _ONE_SKIP = _each(skips, *_SKIP)
 _SHIFT = ("tenant", "job_id", "log_offset")
 _ONE_SHIFT = _each(tz_shifts, *_SHIFT)
+_ALERT = ("tenant", "alert_id")
+_ONE_ALERT = _each(alerts, *_ALERT)
 _JOB = ("tenant", "job_id")
 _OF_JOB = [_each(table, *_JOB) for table in (skips, tz_shifts, stats, definitions, jobs)]
 _LABEL = _each(labels, "tenant", "key", "value", "job_id")
@@ -101,7 +97,7 @@ class Retention:
         with store.writing() as writer:
             taken = [
                 forget(writer, before_ms, limit)
-                for forget in (_executions, _events_of_jobs, _skips, _shifts, _jobs, _hours)
+                for forget in (_executions, _events, _skips, _shifts, _alerts, _jobs, _hours)
             ]
         return max(taken) == limit
 
@@ -121,9 +117,9 @@ def _executions(writer: Writer, before_ms: int, limit: int) -> int:
     return len(found)
 
 
-def _events_of_jobs(writer: Writer, before_ms: int, limit: int) -> int:
+def _events(writer: Writer, before_ms: int, limit: int) -> int:
     # Those of executions go with them; a job may move its cursor for years.
-    old = and_(OF_JOB, history.c.at_ms < before_ms)
+    old = and_(NOT_OF_EXECUTION, history.c.at_ms < before_ms)
     found = _find(writer, history, _EVENT, old, history.c.at_ms, limit)
     writer.each(_ONE_EVENT, found)
     return len(found)
@@ -138,6 +134,12 @@ def _skips(writer: Writer, before_ms: int, limit: int) -> int:
 def _shifts(writer: Writer, before_ms: int, limit: int) -> int:
     found = _find(writer, tz_shifts, _SHIFT, tz_shifts.c.at_ms < before_ms, tz_shifts.c.at_ms, limit)
     writer.each(_ONE_SHIFT, found)
+    return len(found)
+
+
+def _alerts(writer: Writer, before_ms: int, limit: int) -> int:
+    found = _find(writer, alerts, _ALERT, alerts.c.at_ms < before_ms, alerts.c.at_ms, limit)
+    writer.each(_ONE_ALERT, found)
     return len(found)
 
 

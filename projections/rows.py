@@ -30,7 +30,9 @@ NOT_COMPLETED = executions.c.status != literal_column("'COMPLETED'")
 OPEN = executions.c.status.in_([literal_column(f"'{word}'") for word in ("SCHEDULED", "PENDING", "RUNNING")])
 BACKFILLED = executions.c.backfill != literal_column("''")
 DEAD_LETTER = and_(
-    executions.c.status == literal_column("'FAILED'"), executions.c.forgotten_ms == literal_column("0")
+    executions.c.status == literal_column("'FAILED'"),
+    executions.c.forgotten_ms == literal_column("0"),
+    executions.c.discarded_by == literal_column("''"),
 )
 
 # The next occurrence was fired, so the job's own word on it is out of date: a one-off has no cursor to move.
@@ -161,6 +163,7 @@ def execution_view(row: AnyRow) -> ExecutionView:
         lease_until_ms=max(row.lease_until_ms, row.until_ms or 0),
         progress=row.progress or b"",
         virtual=False,
+        discarded_by=row.discarded_by,
     )
 
 

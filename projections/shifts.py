@@ -5,8 +5,9 @@ from __future__ import annotations
 import msgspec
 from sqlalchemy import Connection, func, select
 
+from projections.history_tables import tz_shifts
 from projections.rows import JOB_DEFINITION
-from projections.tables import definitions, jobs, tz_shifts
+from projections.tables import definitions, jobs
 from projections.views import TzShift, TzShifts
 from schemas.entities import Schedule
 

@@ -13,8 +13,9 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, case, func, select
 
 from projections import rows
+from projections.history_tables import LATENESS_BOUNDS_MS, LATENESS_BUCKETS, OUTCOMES, stats
 from projections.store import Upsert, Writer
-from projections.tables import LATENESS_BOUNDS_MS, LATENESS_BUCKETS, OUTCOMES, executions, stats
+from projections.tables import executions
 from projections.views import Lateness, Stats
 from schemas.events import (
     AttemptFailed,

@@ -37,7 +37,8 @@ from sqlalchemy.exc import ArgumentError
 from sqlalchemy.schema import CreateSchema, DropSchema
 
 from projections.paging import PAGE_SECRET, SECRET_BYTES
-from projections.tables import fingerprint, meta, metadata, offsets
+from projections.shape import fingerprint, metadata
+from projections.tables import meta, offsets
 
 # A writer that finds another one (a purge by hand, a backup) waits this long.
 BUSY_SEC = 10.0

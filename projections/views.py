@@ -66,7 +66,8 @@ class ExecutionView:
     """An execution, with name, task and labels as it was fired.
 
     `virtual`: the next occurrence of a job, not fired yet: SCHEDULED (or CANCELLED with its one-off job).
-    `lease_until_ms` and `progress` are those of the newest heartbeat.
+    `lease_until_ms` and `progress` are those of the newest heartbeat. `discarded_by`: who dealt with a dead
+    letter otherwise.
     """
 
     execution: Execution
@@ -76,6 +77,7 @@ class ExecutionView:
     lease_until_ms: int
     progress: bytes
     virtual: bool
+    discarded_by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

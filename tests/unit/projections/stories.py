@@ -7,20 +7,9 @@ from collections.abc import Sequence
 
 from sqlalchemy import Table, select
 
+from projections.history_tables import attempts, history, skips, stats
 from projections.store import Store
-from projections.tables import (
-    attempts,
-    contents,
-    definitions,
-    executions,
-    history,
-    jobs,
-    labels,
-    leases,
-    offsets,
-    skips,
-    stats,
-)
+from projections.tables import contents, definitions, executions, jobs, labels, leases, offsets
 from schemas.entities import JobStatus, Skip, SkipReason
 from schemas.events import JobCancelled, JobPaused
 from streams.transport.log import Record

@@ -11,14 +11,11 @@ from sqlalchemy import select
 from projections.batch import Batch, UnknownEventError
 from projections.executions import ExecutionRows
 from projections.store import PositionsMovedError, Store, Writer
-from projections.tables import (
-    contents,
-    executions,
-    offsets,
-)
+from projections.tables import contents, executions, offsets
 from schemas import codec
-from schemas.entities import Content, PartitionMeta, Tenant
-from schemas.events import PartitionOpened, TenantConfigured
+from schemas.entities import Content, PartitionMeta
+from schemas.events import PartitionOpened
+from schemas.replies import PartitionStatus
 from streams.transport.log import Record
 from tests.unit.projections.stories import CURRENT, compacted, long_story, rows_of
 from tests.unit.projections.story import T0, TOPIC, Story, fold, job, positions_of
@@ -130,7 +127,7 @@ def test_events_without_a_tenant_move_the_position_only(store: Store) -> None:
     "value",
     [
         b"\xc3\x01 nonsense",
-        codec.encode(TenantConfigured(at_ms=T0, actor="a", cause="time", configured=Tenant(tenant="acme"))),
+        codec.encode(PartitionStatus(partition=0, owner="p0", state="RUNNING")),
     ],
     ids=["no event", "of another topic"],
 )

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import Connection
 
-from projections.queries import DeadLetterFilter, get_dead_letter, list_dead_letters
+from projections.queries import DeadLetterFilter, get_dead_letter, get_execution, list_dead_letters
 from projections.store import Store
 from schemas import ids
+from schemas.entities import ExecutionStatus
+from schemas.events import DeadLetterDiscarded
 from tests.unit.projections.story import MINUTE, T0, TENANT, Story, fold, job
 
 
@@ -69,3 +71,17 @@ def test_dead_letters_are_filtered(
     story.bury(story.claim(story.fire(story.register(job("c", tenant="other")), T0)))
     fold(store, story.records)
     assert [view.execution.job_id for view in list_dead_letters(db, TENANT, filters).items] == expected
+
+
+@pytest.mark.parametrize("size", [1, 1_000])
+def test_a_discarded_one_is_gone_and_says_by_whom(store: Store, db: Connection, size: int) -> None:
+    story = Story()
+    dead = story.bury(story.claim(story.fire(story.register(job("a")), T0)))
+    story.change(DeadLetterDiscarded, dead, reason="discarded")
+    fold(store, story.records, size)
+    assert get_dead_letter(db, TENANT, dead.execution_id) is None
+    assert list_dead_letters(db, TENANT).items == ()
+    detail = get_execution(db, TENANT, dead.execution_id)
+    assert detail is not None
+    assert (detail.view.execution.status, detail.view.discarded_by) == (ExecutionStatus.FAILED, "ann")
+    assert b"kept" not in detail.content.payload

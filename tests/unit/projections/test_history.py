@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import Connection, select
 
+from projections.history_tables import history
 from projections.queries import execution_events, job_events
 from projections.store import Store
-from projections.tables import history
 from projections.views import EventView, PageRequest
 from schemas import codec
 from schemas.entities import Content

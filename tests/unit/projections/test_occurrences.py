@@ -5,12 +5,12 @@ from __future__ import annotations
 from msgspec.structs import replace
 from sqlalchemy import Connection, select
 
+from projections.history_tables import tz_shifts
 from projections.occurrences import job_occurrences, times_that_ran
 from projections.queries import ExecutionFilter, get_definition, get_execution, get_job, list_executions
 from projections.retention import Retention
 from projections.shifts import list_tz_shifts
 from projections.store import Store
-from projections.tables import tz_shifts
 from projections.views import TzShift
 from schemas import ids
 from schemas.entities import Content, ExecutionKind, ExecutionStatus, JobStatus

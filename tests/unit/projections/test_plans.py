@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Engine, event
 
+from projections.alerts import list_alerts
+from projections.breakers import list_breakers
 from projections.occurrences import job_occurrences, job_skips, times_that_ran
+from projections.pools import is_settled_where_it_is, pool_names, pool_view, tenant_names, usage
 from projections.queries import (
     DeadLetterFilter,
     ExecutionFilter,
@@ -77,8 +80,17 @@ RUNNING, PENDING = ExecutionStatus.RUNNING, ExecutionStatus.PENDING
         (lambda db: list_tz_shifts(db, "2026.1"), {"tz_shifts_by_version"}),
         (lambda db: tenant_stats(db, TENANT, 0, 1), {"executions_by_status", "executions_dead"}),
         (lambda db: tenant_stats(db, TENANT, 0, 1, "a"), {"executions_open_of_job"}),
+        (lambda db: list_alerts(db, TENANT), {"alerts_of_tenant"}),
+        (lambda db: list_breakers(db, TENANT), set()),
+        (lambda db: pool_view(db, "p", TENANT), {"executions_unfinished"}),
+        (lambda db: pool_view(db, "shared/p"), {"executions_unfinished_shared"}),
+        (lambda db: pool_names(db, TENANT, "", 1), {"executions_unfinished", "jobs_living"}),
+        (lambda db: pool_names(db, "", "", 1), {"executions_unfinished_shared"}),
+        (lambda db: tenant_names(db, "", 1), set()),
+        (lambda db: usage(db, TENANT), {"executions_unfinished", "jobs_living"}),
+        (lambda db: is_settled_where_it_is(db, TENANT), {"jobs_living"}),
     ],
-    ids=[str(number) for number in range(20)],
+    ids=[str(number) for number in range(29)],
 )
 def test_a_question_has_its_index(
     tmp_path: Path, ask: Callable[[Connection], object], indexes: set[str]
@@ -104,7 +116,8 @@ def test_forgetting_has_its_indexes(tmp_path: Path) -> None:
     store.close()
     for name in (
         "executions_purgeable",
-        "history_of_jobs_by_time",
+        "history_by_time",
+        "alerts_by_time",
         "skips_by_time",
         "jobs_finished",
         "stats_hourly",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import Connection, func, select
 
+from projections.history_tables import attempts, history, skips, stats
 from projections.queries import (
     JobFilter,
     execution_events,
@@ -17,7 +18,7 @@ from projections.queries import (
 )
 from projections.retention import Retention
 from projections.store import Store
-from projections.tables import attempts, contents, definitions, history, labels, leases, skips, stats
+from projections.tables import contents, definitions, labels, leases
 from schemas import ids
 from schemas.entities import Content, ExecutionStatus, JobStatus, Skip, SkipReason
 from schemas.events import JobCompleted

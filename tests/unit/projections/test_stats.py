@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import Connection
 
+from projections.history_tables import LATENESS_BOUNDS_MS
 from projections.queries import tenant_stats
 from projections.stats import percentile
 from projections.store import Store
-from projections.tables import LATENESS_BOUNDS_MS
 from schemas.entities import Skip, SkipReason
 from schemas.topics import DAY_MS, HOUR_MS
 from tests.unit.projections.story import MINUTE, T0, TENANT, Story, cursor_of, fold, job

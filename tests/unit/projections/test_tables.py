@@ -3,9 +3,10 @@
 import pytest
 from sqlalchemy import Table
 
-from projections.tables import attempts, contents, definitions, executions, jobs, leases, skips
+from projections.history_tables import alerts, attempts, skips
+from projections.tables import breakers, contents, definitions, executions, jobs, leases
 from projections.views import Attempt
-from schemas.entities import Cursor, Execution, Job, KeptContent, Lease, Skip
+from schemas.entities import Alert, Breaker, Cursor, Execution, Job, KeptContent, Lease, Skip
 
 # Kept elsewhere, in another form, or by the engine alone.
 ELSEWHERE = {"skips", "content", "answered", "priority"}
@@ -20,6 +21,8 @@ ELSEWHERE = {"skips", "content", "answered", "priority"}
         (Lease, [leases]),
         (KeptContent, [contents]),
         (Skip, [skips]),
+        (Alert, [alerts]),
+        (Breaker, [breakers]),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else None,
 )

@@ -1,0 +1,152 @@
+"""Owns what worker pools have to do and who works there, right now: counts of unfinished executions.
+
+A pool belongs to its tenant; `shared/<name>` serves all tenants and is asked for as that of one of them, or
+(tenant "") as a whole. Names are walked by an index of their own, so a tenant with a million executions in
+one pool costs one look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sqlalchemy import ColumnElement, Connection, and_, func, literal_column, select
+
+from projections import rows
+from projections.tables import executions, jobs
+from schemas.entities import Priority
+from schemas.ids import SHARED
+
+# Literals, as the partial indexes have them.
+UNFINISHED = executions.c.status.in_([literal_column("'PENDING'"), literal_column("'RUNNING'")])
+SHARED_POOL = and_(
+    executions.c.pool >= literal_column(f"'{SHARED}/'"), executions.c.pool < literal_column(f"'{SHARED}0'")
+)
+LIVING = and_(
+    jobs.c.status.in_([literal_column("'ACTIVE'"), literal_column("'PAUSED'")]),
+    # All have one, unless their definition was not seen yet; saying so leads SQLite to the index.
+    jobs.c.pool > literal_column("''"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolView:
+    """`oldest_due_ms` 0: nothing is pending. `workers`: distinct ids of those that hold something."""
+
+    name: str
+    pending: Mapping[Priority, int] = field(default_factory=dict)
+    oldest_due_ms: int = 0
+    running: int = 0
+    workers: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """What a tenant has: living jobs, and unfinished executions by pool. `running_shared`: those of all
+    tenants in the shared pools where it has some."""
+
+    jobs: int
+    pending: Mapping[str, int]
+    running: Mapping[str, int]
+    running_shared: Mapping[str, int]
+
+
+def pool_view(connection: Connection, name: str, tenant: str = "") -> PoolView:
+    """One pool as the tenant has it; tenant "": a shared one with all its tenants."""
+    mine = and_(UNFINISHED, executions.c.pool == name, _of(tenant))
+    pending, oldest_due_ms = {}, 0
+    for priority, count, due_ms in connection.execute(
+        select(executions.c.priority, func.count(), func.min(executions.c.due_ms))
+        .where(mine, executions.c.status == "PENDING")
+        .group_by(executions.c.priority)
+    ):
+        pending[Priority(priority)] = count
+        oldest_due_ms = min(oldest_due_ms or due_ms, due_ms)
+    running, workers = connection.execute(
+        select(func.count(), func.count(executions.c.worker_id.distinct())).where(
+            mine, executions.c.status == "RUNNING"
+        )
+    ).one()
+    return PoolView(name=name, pending=pending, oldest_due_ms=oldest_due_ms, running=running, workers=workers)
+
+
+def pool_names(connection: Connection, tenant: str, after: str, count: int) -> list[str]:
+    """The next names after `after` of pools that the tenant's living jobs or unfinished executions name;
+    tenant "": of shared ones."""
+    names: list[str] = []
+    while len(names) < count:
+        found = [
+            connection.execute(
+                select(func.min(executions.c.pool)).where(UNFINISHED, _of(tenant), executions.c.pool > after)
+            ).scalar_one()
+        ]
+        if tenant:
+            found.append(
+                connection.execute(
+                    select(func.min(jobs.c.pool)).where(LIVING, jobs.c.tenant == tenant, jobs.c.pool > after)
+                ).scalar_one()
+            )
+        known = [name for name in found if name is not None]
+        if not known:
+            break
+        after = min(known)
+        names.append(after)
+    return names
+
+
+def tenant_names(connection: Connection, after: str, count: int) -> list[str]:
+    """The next tenants after `after` that ever had a job, by name."""
+    names: list[str] = []
+    while len(names) < count:
+        found = connection.execute(select(func.min(jobs.c.tenant)).where(jobs.c.tenant > after)).scalar_one()
+        if found is None:
+            break
+        after = found
+        names.append(after)
+    return names
+
+
+def usage(connection: Connection, tenant: str) -> Usage:
+    """What a tenant has right now."""
+    living = connection.execute(
+        select(func.count()).select_from(jobs).where(LIVING, jobs.c.tenant == tenant)
+    ).scalar_one()
+    counts: dict[str, dict[str, int]] = {"PENDING": {}, "RUNNING": {}}
+    for pool, status, count in connection.execute(
+        select(executions.c.pool, executions.c.status, func.count())
+        .where(UNFINISHED, executions.c.tenant == tenant)
+        .group_by(executions.c.pool, executions.c.status)
+    ):
+        counts[status][pool] = count
+    shared = {name for names in counts.values() for name in names if name.startswith(f"{SHARED}/")}
+    return Usage(
+        jobs=living,
+        pending=counts["PENDING"],
+        running=counts["RUNNING"],
+        running_shared={name: _running(connection, name) for name in sorted(shared)},
+    )
+
+
+def is_settled_where_it_is(connection: Connection, tenant: str) -> bool:
+    """Whether the tenant has living jobs, unfinished executions or dead letters: they are found by its
+    shards."""
+    mine = executions.c.tenant == tenant
+    questions = (
+        select(jobs.c.job_id).where(LIVING, jobs.c.tenant == tenant),
+        select(executions.c.execution_id).where(mine, rows.OPEN, rows.NOT_COMPLETED),
+        select(executions.c.execution_id).where(mine, rows.DEAD_LETTER, executions.c.finished_ms > 0),
+    )
+    return any(connection.execute(question.limit(1)).first() is not None for question in questions)
+
+
+def _running(connection: Connection, pool: str) -> int:
+    found = connection.execute(
+        select(func.count())
+        .select_from(executions)
+        .where(UNFINISHED, SHARED_POOL, executions.c.pool == pool, executions.c.status == "RUNNING")
+    )
+    return int(found.scalar_one())
+
+
+def _of(tenant: str) -> ColumnElement[bool]:
+    return executions.c.tenant == tenant if tenant else SHARED_POOL

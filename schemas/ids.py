@@ -127,6 +127,11 @@ def pool_key(tenant: str, pool: str) -> str:
     return pool if pool.startswith("shared/") else f"{tenant}/{pool}"
 
 
+def pool_of(pool_key: str) -> str:
+    """The pool's name as its askers spell it."""
+    return pool_key if pool_key.startswith(f"{SHARED}/") else pool_key.partition("/")[2]
+
+
 def tenant_key(tenant: str) -> str:
     return f"tenant:{tenant}"
 

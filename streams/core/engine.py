@@ -47,10 +47,11 @@ from schemas.commands import (
 )
 from schemas.entities import Job, PartitionMeta
 from schemas.events import PartitionOpened
-from schemas.ids import job_id_of
+from schemas.ids import SHARED, job_id_of
 from schemas.replies import CommandDone, ItemResult, WorkDone
 from streams.core import digest
 from streams.core.effects import Alert, Answer, Effect, Quarantine
+from streams.core.fairness import Fairness
 from streams.core.handlers.cancelling import cancel_execution, cancel_job
 from streams.core.handlers.configuring import configure_pool, configure_tenant
 from streams.core.handlers.discarding import discard_dead_letter
@@ -90,6 +91,7 @@ class Engine:
         self.state = State(Overlay(kv), codec)
         self._router = router
         self._parking = Parking()
+        self._fairness = Fairness()
         self._tx: Transaction | None = None
         self._settled_ms = 0
         self._unmatched: list[str] = []
@@ -104,7 +106,8 @@ class Engine:
         self.state.timers.advance_floor(now_ms)
         self.state.leases.advance_floor(now_ms)
         self._parking.drop_stale(now_ms)
-        self._tx = Transaction(self.state, self._router, now_ms, chance, pools=self._unmatched)
+        pools = [*self._unmatched, *self._parking.take_later(now_ms)]
+        self._tx = Transaction(self.state, self._router, now_ms, chance, pools=pools)
         self._unmatched = []
 
     def open_partition(self, partition_count: int) -> None:
@@ -165,7 +168,7 @@ class Engine:
     def grant(self) -> None:
         """Gives pending executions to parked requests, in the pools that this transaction touched. Pools that
         could give more than one pass may are taken up again by the next one, which is then due at once."""
-        self._unmatched = match(self._open(), self._parking, self.partition)
+        self._unmatched = match(self._open(), self._parking, self._fairness, self.partition)
 
     def decided(self) -> Decided:
         tx = self._open()
@@ -175,6 +178,7 @@ class Engine:
         """Closes the transaction; its changes are the caller's to write."""
         self._tx = None
         self._parking.settled()
+        self._fairness.settled()
         return self.state.kv.take()
 
     def written(self) -> None:
@@ -186,13 +190,18 @@ class Engine:
         """Drops what is open, if anything. Its requests stay parked, so their pools are matched again."""
         if self._tx is None:
             return
-        self._unmatched = list(dict.fromkeys(self._tx.pools))
+        self._unmatched = list(dict.fromkeys((*self._unmatched, *self._tx.pools)))
         self._tx = None
         self._parking.undo()
+        self._fairness.undo()
         self.state.kv.clear()
         self.state.forget_decoded()
         self.state.timers.reload()
         self.state.leases.reload()
+
+    def settings_changed(self) -> None:
+        """What the router says of tenants is new: the next transaction matches parked requests again."""
+        self._unmatched = list(dict.fromkeys((*self._unmatched, *self._parking.pools())))
 
     # -- time
 
@@ -201,9 +210,8 @@ class Engine:
         if self._unmatched or self._rezoning:
             return now_ms
         self.state.timers.load_ahead(now_ms)
-        soonest = self.state.timers.next_ms()
-        ahead = now_ms + WHEEL_AHEAD_MS // 2
-        return min(soonest, ahead) if soonest is not None else ahead
+        due = (self.state.timers.next_ms(), self._parking.next_ms(), now_ms + WHEEL_AHEAD_MS // 2)
+        return min(at_ms for at_ms in due if at_ms is not None)
 
     def lease_due(self, now_ms: int) -> bool:
         """Whether a lease end needs the caller to settle the work up to now first (architecture §5.9)."""
@@ -241,12 +249,16 @@ class Engine:
     def _decide(self, tx: Transaction, command: JobCommand | WorkCommand, source: Source) -> None:
         match command:
             case RequestWork():
-                if not check(command) and self.partition in self._router.partitions_of(command.tenant):
-                    request_work(tx, self._parking, self.partition, command, source)
+                if not check(command) and self._holds(command.tenant):
+                    request_work(tx, self._parking, self._fairness, self.partition, command, source)
             case ExtendLease() | Complete() | Fail() | Release():
                 self._report(tx, command)
             case _:
                 self._answer(command, self._refused(command) or self._handle(tx, command))
+
+    def _holds(self, tenant: str) -> bool:
+        """Whether work of the tenant's pools can be here; that of shared pools can be anywhere."""
+        return tenant == SHARED or self.partition in self._router.partitions_of(tenant)
 
     def _refused(self, command: JobCommand) -> Refusal | None:
         refusal = refuse(command)

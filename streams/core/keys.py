@@ -1,7 +1,7 @@
 """Keys of a partition's store; big-endian numbers, so that byte order is due order.
 
 Entities stand under `e` and their log key, with the bytes of their newest event as value. All other
-families are indexes: functions of the entities (`a b c k n o q`), or bookkeeping of scans (`f p t`) that
+families are indexes: functions of the entities (`a b c k n o q r`), or bookkeeping of scans (`f p t`) that
 is outside the state hash. Tenants, pools and job ids never contain NUL (`schemas.ids`).
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 
-FORMAT = 1
+FORMAT = 2
 """Of all keys and values here; another one makes local stores be rebuilt from the log."""
 CHECKPOINT = b"m\x00checkpoint"
 LAST_TOKEN = b"f\x00token"
@@ -36,13 +36,13 @@ def entity(key: str) -> bytes:
     return b"e" + key.encode()
 
 
-def queue_prefix(pool_key: str, priority: str) -> bytes:
-    return b"q" + pool_key.encode() + b"\x00" + _PRIORITY[priority]
+def queue_prefix(pool_key: str, priority: str, tenant: str) -> bytes:
+    return b"q" + pool_key.encode() + b"\x00" + _PRIORITY[priority] + tenant.encode() + b"\x00"
 
 
-def queue(pool_key: str, priority: str, due_ms: int, execution_id: str) -> bytes:
-    """Runnable executions of a pool (`<tenant>/<pool>`)."""
-    return queue_prefix(pool_key, priority) + _TIME.pack(due_ms) + execution_id.encode()
+def queue(pool_key: str, priority: str, tenant: str, due_ms: int, execution_id: str) -> bytes:
+    """Runnable executions of a pool (`<owner>/<pool>`), by priority and tenant."""
+    return queue_prefix(pool_key, priority, tenant) + _TIME.pack(due_ms) + execution_id.encode()
 
 
 def queued_id(key: bytes, prefix: bytes) -> str:
@@ -71,13 +71,13 @@ def open_execution(job_key: str, standing: bytes, execution_id: str) -> bytes:
     return open_prefix(job_key, standing) + execution_id.encode()
 
 
-def claim_prefix(tenant: str, worker_id: str, claim_id: str) -> bytes:
-    return b"c" + "\x00".join((tenant, worker_id, claim_id)).encode() + b"\x00"
+def claim_prefix(owner: str, worker_id: str, claim_id: str) -> bytes:
+    return b"c" + "\x00".join((owner, worker_id, claim_id)).encode() + b"\x00"
 
 
-def claim(tenant: str, worker_id: str, claim_id: str, execution_id: str) -> bytes:
-    """Running executions by the claim that got them."""
-    return claim_prefix(tenant, worker_id, claim_id) + execution_id.encode()
+def claim(owner: str, worker_id: str, claim_id: str, tenant: str, execution_id: str) -> bytes:
+    """Running executions by the claim that got them; `owner` is the pool's, whose workers they are."""
+    return claim_prefix(owner, worker_id, claim_id) + f"{tenant}/{execution_id}".encode()
 
 
 def manual_prefix(job_key: str, kind: str) -> bytes:
@@ -89,9 +89,33 @@ def manual(job_key: str, kind: str, execution_id: str) -> bytes:
     return manual_prefix(job_key, kind) + execution_id.encode()
 
 
-def backlog(pool_key: str) -> bytes:
-    """How many executions of the pool are runnable."""
-    return b"n" + pool_key.encode()
+def backlog_prefix(pool_key: str) -> bytes:
+    return b"n" + pool_key.encode() + b"\x00"
+
+
+def backlog(pool_key: str, priority: str, tenant: str) -> bytes:
+    """How many executions of a tenant and priority are runnable in the pool."""
+    return backlog_prefix(pool_key) + _PRIORITY[priority] + tenant.encode()
+
+
+def split_backlog(key: bytes, prefix: bytes) -> tuple[str, str]:
+    """Priority and tenant of a backlog key."""
+    return PRIORITIES[key[len(prefix)]], key[len(prefix) + 1 :].decode()
+
+
+def running_of_tenant(tenant: str) -> bytes:
+    """How many executions of the tenant run, in all pools."""
+    return b"rt" + tenant.encode()
+
+
+def running_in_pool(pool_key: str) -> bytes:
+    """How many executions of the pool run."""
+    return b"rp" + pool_key.encode()
+
+
+def running_in_shared(pool_key: str, tenant: str) -> bytes:
+    """How many executions of the tenant run in a pool that is not its own."""
+    return running_in_pool(pool_key) + b"\x00" + tenant.encode()
 
 
 def active(job_key: str) -> bytes:
@@ -108,13 +132,22 @@ def minute_prefix(stream: bytes, minute: int) -> bytes:
     return b"t" + stream + _MINUTE.pack(minute)
 
 
-def tenant_prefix(stream: bytes, minute: int, tenant: str) -> bytes:
-    return minute_prefix(stream, minute) + tenant.encode() + b"\x00"
+def lane(priority: str, tenant: str) -> str:
+    """Timers of one priority and tenant stand together, so that a pass can give lanes their turns."""
+    return chr(_PRIORITY[priority][0] + ord("0")) + tenant
 
 
-def timer(stream: bytes, filed_ms: int, tenant: str, key: str) -> bytes:
-    """Time bucket entry: minute, tenant, instant, and the log key of the entity to look at."""
-    return tenant_prefix(stream, filed_ms // MINUTE_MS, tenant) + _TIME.pack(filed_ms) + key.encode()
+def priority_of_lane(lane: str) -> str:
+    return PRIORITIES[ord(lane[0]) - ord("0")]
+
+
+def lane_prefix(stream: bytes, minute: int, lane: str) -> bytes:
+    return minute_prefix(stream, minute) + lane.encode() + b"\x00"
+
+
+def timer(stream: bytes, filed_ms: int, lane: str, key: str) -> bytes:
+    """Time bucket entry: minute, lane, instant, and the log key of the entity to look at."""
+    return lane_prefix(stream, filed_ms // MINUTE_MS, lane) + _TIME.pack(filed_ms) + key.encode()
 
 
 def minute_of(timer_key: bytes) -> int:
@@ -122,14 +155,14 @@ def minute_of(timer_key: bytes) -> int:
 
 
 def split_timer(timer_key: bytes) -> tuple[str, int, str]:
-    """Tenant, filed instant and log key of a time bucket entry."""
+    """Lane, filed instant and log key of a time bucket entry."""
     end = timer_key.index(b"\x00", 6)
     return timer_key[6:end].decode(), _TIME.unpack_from(timer_key, end + 1)[0], timer_key[end + 9 :].decode()
 
 
-def position(stream: bytes, minute: int, tenant: str) -> bytes:
-    """The newest handled entry of a tenant in a minute."""
-    return b"p" + stream + _MINUTE.pack(minute) + tenant.encode()
+def position(stream: bytes, minute: int, lane: str) -> bytes:
+    """The newest handled entry of a lane in a minute."""
+    return b"p" + stream + _MINUTE.pack(minute) + lane.encode()
 
 
 def positions_from(stream: bytes, minute: int) -> bytes:

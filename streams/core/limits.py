@@ -66,7 +66,9 @@ REDELIVERY_WAIT_MAX_MS = 60_000  # 1, 2, 4 … seconds from the second redeliver
 FORGET_AFTER_MS = 86_400_000  # finished executions and jobs; the floor of idempotency keys
 DEAD_LETTER_FORGET_AFTER_MS = 30 * 86_400_000
 WHEEL_AHEAD_MS = 60_000  # timers nearer than this sit in memory
-WHEEL_TENANT_MAX = 2_000  # per tenant and minute; the rest stays in the store until these were handled
+WHEEL_LANE_MAX = (
+    2_000  # per priority, tenant and minute; the rest stays in the store until these were handled
+)
 AFTER_ERROR_MS = 60_000  # what raised when its time came is looked at again, not in a tight loop
 INTEREST_MS = 15_000  # askers renew every 5 s: two may be lost
 GRANT_REPLY_BYTES_MAX = 700 * 1024  # a reply record stays below the broker's 1 MiB with all its framing

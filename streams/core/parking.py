@@ -10,9 +10,12 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from schemas.commands import RequestWork, Slot
+from schemas.ids import SHARED
 from streams.core.limits import GRANTS_REMEMBERED_MAX, INTEREST_MS
 
 SWEEP_MS = 1_000
+TOLD_AGAIN_MS = 50
+"""Between two looks of a session at a shared pool's shares; its own grants and outcomes it knows anyway."""
 
 
 @dataclass(slots=True)
@@ -36,6 +39,7 @@ class Asker:
     interest_until_ms: int = 0
     park_until_ms: int = 0
     hinted: bool = False
+    told_ms: int = 0
     credits: deque[Credit] = field(default_factory=deque)
     unseen: deque[tuple[int, str]] = field(default_factory=deque)
     """(number, worker) of the newest grants that it may not have seen."""
@@ -45,14 +49,14 @@ class Asker:
 
 
 class Parking:
-    """Parked requests of one partition: pool (`<tenant>/<pool>`) to sessions, asked in turn."""
+    """Parked requests of one partition: pool (`<owner>/<pool>`) to sessions, asked in turn."""
 
     def __init__(self) -> None:
         self._pools: dict[str, deque[Asker]] = {}
-        self._steps: dict[str, int] = {}
         self._spent: list[tuple[Asker, Credit]] = []
         self._lapsed: list[tuple[Asker, Credit]] = []
-        self._told: list[Asker] = []
+        self._told: list[tuple[Asker, bool, int]] = []
+        self._later: dict[str, int] = {}
         self._swept_ms = 0
 
     def request(
@@ -134,25 +138,51 @@ class Parking:
             if not credit.places:
                 asker.credits.append(credit)
             credit.places += 1
-        for asker in self._told:
-            asker.hinted = False
+        for asker, hinted, told_ms in reversed(self._told):
+            asker.hinted, asker.told_ms = hinted, told_ms
         self.settled()
 
-    def step(self, pool_key: str) -> int:
-        """Counts the grants of a pool: where it is in the turn of priorities."""
-        step = self._steps.get(pool_key, 0)
-        self._steps[pool_key] = step + 1
-        return step
+    def pools(self) -> list[str]:
+        """Pools that anybody asks for."""
+        return list(self._pools)
+
+    def is_asked(self, pool_key: str, now_ms: int) -> bool:
+        """Whether a session has credit here, or is to be told that there is work."""
+        return self.next_with_credit(pool_key, now_ms) is not None or bool(self.to_hint(pool_key, now_ms))
+
+    def credit(self, pool_key: str, now_ms: int) -> int:
+        """Free places in all."""
+        askers = (asker for asker in self._pools.get(pool_key, ()) if asker.has_credit(now_ms))
+        return sum(credit.places for asker in askers for credit in asker.credits)
 
     def to_hint(self, pool_key: str, now_ms: int) -> list[Asker]:
-        """Interested sessions that were not told since their last request that there is work."""
-        askers = self._pools.get(pool_key, ())
-        return [a for a in askers if not a.hinted and a.interest_until_ms > now_ms]
+        """Interested sessions that are to be told what waits: once a request; of a shared pool again, but not
+        more often than every `TOLD_AGAIN_MS`. For those that were told just now the pool comes up then."""
+        found = []
+        for asker in self._pools.get(pool_key, ()):
+            if asker.interest_until_ms <= now_ms:
+                continue
+            if not asker.hinted or (_is_shared(pool_key) and now_ms >= asker.told_ms + TOLD_AGAIN_MS):
+                found.append(asker)
+            elif _is_shared(pool_key):
+                self._later.setdefault(pool_key, asker.told_ms + TOLD_AGAIN_MS)
+        return found
 
-    def hint(self, asker: Asker) -> None:
-        """The session is told that there is work."""
-        asker.hinted = True
-        self._told.append(asker)
+    def told(self, asker: Asker, now_ms: int) -> None:
+        """The session knows what waits."""
+        self._told.append((asker, asker.hinted, asker.told_ms))
+        asker.hinted, asker.told_ms = True, now_ms
+
+    def take_later(self, now_ms: int) -> list[str]:
+        """Pools whose sessions are to be told now of what changed a moment ago."""
+        due = [pool_key for pool_key, due_ms in self._later.items() if due_ms <= now_ms]
+        for pool_key in due:
+            del self._later[pool_key]
+        return due
+
+    def next_ms(self) -> int | None:
+        """When `take_later` has something."""
+        return min(self._later.values(), default=None)
 
     def drop_stale(self, now_ms: int) -> None:
         """Forgets sessions that are gone; now and then, since it looks at all of them."""
@@ -165,7 +195,6 @@ class Parking:
                 self._pools[pool_key] = living
             else:
                 del self._pools[pool_key]
-                self._steps.pop(pool_key, None)
 
 
 def _credits(slots: tuple[Slot, ...], asker: Asker, held: set[str]) -> deque[Credit]:
@@ -181,3 +210,7 @@ def _credits(slots: tuple[Slot, ...], asker: Asker, held: set[str]) -> deque[Cre
         if places and slot.claim_id not in held:
             credits.append(Credit(slot.worker_id, slot.claim_id, places, slot.lease_sec))
     return credits
+
+
+def _is_shared(pool_key: str) -> bool:
+    return pool_key.startswith(f"{SHARED}/")

@@ -18,13 +18,13 @@ from schemas.entities import (
     Cursor,
     Entity,
     Execution,
-    ExecutionKind,
     ExecutionStatus,
     Job,
     JobStatus,
     KeptContent,
     Lease,
     PartitionMeta,
+    Priority,
     Record,
     ScheduleKind,
     Tenant,
@@ -32,6 +32,7 @@ from schemas.entities import (
 )
 from schemas.events import Event, entity_of
 from streams.core import keys
+from streams.core.indexes import Indexes
 from streams.core.invariants import InvariantError, invariant
 from streams.core.lifecycle import FINAL, JOB_FINAL
 from streams.core.limits import DEAD_LETTER_FORGET_AFTER_MS, FORGET_AFTER_MS
@@ -69,6 +70,7 @@ class State:
         self.kv = kv
         self.timers = TimeBuckets(kv, b"g")
         self.leases = TimeBuckets(kv, b"l")
+        self.indexes = Indexes(kv)
         self._codec = codec
         self._cache: dict[str, Entity | None] = {}
 
@@ -165,7 +167,7 @@ class State:
 
     def active(self, tenant: str, job_id: str) -> int:
         """Executions of a job that are neither final nor waiting for another one of it."""
-        return _number(self.kv.get(keys.active(f"{tenant}/{job_id}")))
+        return self.indexes.number(keys.active(f"{tenant}/{job_id}"))
 
     def lease_until_ms(self, execution: Execution) -> int:
         """End of the current lease: by the grant or the newest heartbeat of its epoch."""
@@ -217,32 +219,18 @@ class State:
             found.append(keys.queued_id(key, prefix))
         return found
 
-    def runnable(self, pool_key: str, priority: str, limit: int) -> list[str]:
-        """Ids of pending executions of a pool and priority, by due time."""
-        prefix = keys.queue_prefix(pool_key, priority)
-        found: list[str] = []
-        for key, _ in self.kv.scan(prefix, keys.after(prefix)):
-            if len(found) == limit:
-                break
-            found.append(keys.queued_id(key, prefix))
-        return found
-
-    def held_by_claim(self, tenant: str, worker_id: str, claim_id: str) -> list[Execution]:
-        """Running executions that a claim got and still holds."""
-        prefix = keys.claim_prefix(tenant, worker_id, claim_id)
-        found = [
-            self.execution(tenant, key[len(prefix) :].decode())
-            for key, _ in self.kv.scan(prefix, keys.after(prefix))
-        ]
+    def held_by_claim(self, owner: str, worker_id: str, claim_id: str) -> list[Execution]:
+        """Running executions that a claim got and still holds, in pools of that owner."""
+        prefix = keys.claim_prefix(owner, worker_id, claim_id)
+        held = (
+            key[len(prefix) :].decode().partition("/") for key, _ in self.kv.scan(prefix, keys.after(prefix))
+        )
+        found = [self.execution(tenant, execution_id) for tenant, _, execution_id in held]
         return [execution for execution in found if execution is not None]
-
-    def backlog(self, pool_key: str) -> int:
-        """How many executions of the pool could be granted."""
-        return _number(self.kv.get(keys.backlog(pool_key)))
 
     def last_token(self) -> int:
         """The highest fencing token granted by this partition."""
-        return _number(self.kv.get(keys.LAST_TOKEN))
+        return self.indexes.number(keys.LAST_TOKEN)
 
     # -- writing
 
@@ -270,45 +258,23 @@ class State:
         self._remember(key, None, 0)
         self.kv.put(keys.entity(key), None)
         if isinstance(old, Execution):
-            self._index(old, None)
+            self.indexes.move(old, None)
 
     def _replace(self, key: str, value: bytes, entity: Entity) -> None:
         old = self._get(key)
         self.kv.put(keys.entity(key), value)
         self._remember(key, entity, len(value))
         if isinstance(entity, Execution):
-            self._index(old if isinstance(old, Execution) else None, entity)
+            self.indexes.move(old if isinstance(old, Execution) else None, entity)
             if entity.fencing_token > self.last_token():
                 self.kv.put(keys.LAST_TOKEN, entity.fencing_token.to_bytes(8, "big"))
         self._file_timer(key, entity, old)
-
-    def _index(self, old: Execution | None, new: Execution | None) -> None:
-        before = _index_keys(old) if old is not None else ()
-        now = _index_keys(new) if new is not None else ()
-        for key in before:
-            if key not in now:
-                self.kv.put(key, None)
-        for key in now:
-            if key not in before:
-                self.kv.put(key, b"")
-        counted_before = _counters(old) if old is not None else ()
-        counted_now = _counters(new) if new is not None else ()
-        for key in counted_before:
-            if key not in counted_now:
-                self._count(key, -1)
-        for key in counted_now:
-            if key not in counted_before:
-                self._count(key, 1)
-
-    def _count(self, key: bytes, change: int) -> None:
-        count = _number(self.kv.get(key)) + change
-        invariant(count >= 0, f"the counter {key!r} is negative")
-        self.kv.put(key, count.to_bytes(8, "big") if count else None)
 
     def _stream_of(self, execution: Execution) -> TimeBuckets:
         return self.leases if execution.status is ExecutionStatus.RUNNING else self.timers
 
     def _file_timer(self, key: str, entity: Entity, old: Entity | None) -> None:
+        """Lease ends go by tenant alone: a heartbeat does not know a priority."""
         match entity:
             case Execution():
                 stream = self._stream_of(entity)
@@ -318,21 +284,30 @@ class State:
                     and due_of_execution(old) == due
                     and self._stream_of(old) is stream
                 ):
-                    stream.add(due, entity.tenant, key)
+                    stream.add(due, _lane_of_execution(entity), key)
             case Lease():
                 execution_key = ids.execution_key(entity.tenant, entity.execution_id)
-                self.leases.add(entity.until_ms, entity.tenant, execution_key)
+                self.leases.add(entity.until_ms, keys.lane(Priority.NORMAL, entity.tenant), execution_key)
             case Job():
                 # An update says by its cursor when the job is due next.
                 if not isinstance(old, Job) or old.incarnation != entity.incarnation:
-                    self.timers.add(beginning(entity).next_due_ms, entity.tenant, key)
+                    lane = keys.lane(entity.policies.priority, entity.tenant)
+                    self.timers.add(beginning(entity).next_due_ms, lane, key)
             case Cursor():
                 job_key = ids.job_key(entity.tenant, entity.job_id)
                 due = due_of_cursor(entity)
+                lane = keys.lane(Priority.LOW if entity.finished_ms else entity.priority, entity.tenant)
                 if due is not None and (not isinstance(old, Cursor) or due_of_cursor(old) != due):
-                    self.timers.add(due, entity.tenant, job_key)
+                    self.timers.add(due, lane, job_key)
                 if entity.status is JobStatus.CANCELLED:  # what is too much for the cancel itself
-                    self.timers.add(entity.finished_ms, entity.tenant, job_key)
+                    self.timers.add(entity.finished_ms, lane, job_key)
+
+
+def _lane_of_execution(execution: Execution) -> str:
+    """What is only to be forgotten holds up nobody."""
+    if execution.status is ExecutionStatus.RUNNING:
+        return keys.lane(Priority.NORMAL, execution.tenant)
+    return keys.lane(Priority.LOW if execution.status in FINAL else execution.priority, execution.tenant)
 
 
 def beginning(job: Job) -> Cursor:
@@ -348,6 +323,7 @@ def beginning(job: Job) -> Cursor:
         next_local=job.first_next_local,
         next_due_ms=max(due_ms, job.created_ms),
         tz_version=job.tz_version,
+        priority=job.policies.priority,
     )
 
 
@@ -377,56 +353,3 @@ def due_of_execution(execution: Execution) -> int | None:
     if execution.start_deadline_ms and not execution.first_started_ms:
         return execution.start_deadline_ms
     return None
-
-
-def _index_keys(execution: Execution) -> tuple[bytes, ...]:
-    """The index entries that follow from an execution."""
-    if execution.kind is not ExecutionKind.MANUAL:
-        return _open_keys(execution)
-    job_key = f"{execution.tenant}/{execution.job_id}"
-    kind = execution.execution_id.rpartition(".")[2]
-    return (*_open_keys(execution), keys.manual(job_key, kind, execution.execution_id))
-
-
-def _open_keys(execution: Execution) -> tuple[bytes, ...]:
-    if execution.status in FINAL:
-        return ()
-    job_key = f"{execution.tenant}/{execution.job_id}"
-    is_open = keys.open_execution(job_key, _standing(execution), execution.execution_id)
-    if execution.status is ExecutionStatus.RUNNING:
-        if not execution.claim_id:
-            return (is_open,)
-        claim = keys.claim(execution.tenant, execution.worker_id, execution.claim_id, execution.execution_id)
-        return (is_open, claim)
-    if execution.waiting_for is WaitingFor.WORKER:
-        pool_key = f"{execution.tenant}/{execution.pool}"
-        return (
-            is_open,
-            keys.queue(pool_key, execution.priority, execution.due_ms, execution.execution_id),
-        )
-    if execution.waiting_for is WaitingFor.OVERLAP:
-        return (is_open, keys.blocked(job_key, execution.scheduled_ms, execution.execution_id))
-    return (is_open,)
-
-
-def _counters(execution: Execution) -> tuple[bytes, ...]:
-    """The counters that an execution is part of."""
-    if execution.status in FINAL:
-        return ()
-    job_key = f"{execution.tenant}/{execution.job_id}"
-    if execution.waiting_for is WaitingFor.OVERLAP:
-        return (keys.waiting(job_key),)
-    if execution.waiting_for is WaitingFor.WORKER:
-        return (keys.active(job_key), keys.backlog(f"{execution.tenant}/{execution.pool}"))
-    return (keys.active(job_key),)
-
-
-def _standing(execution: Execution) -> bytes:
-    if execution.waiting_for is not WaitingFor.OVERLAP:
-        return keys.BUSY
-    outside = execution.replays or execution.backfill
-    return keys.OUTSIDE if outside else keys.IN_LINE
-
-
-def _number(stored: bytes | None) -> int:
-    return int.from_bytes(stored, "big") if stored else 0

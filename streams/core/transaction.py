@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from schemas.entities import Cursor, Execution, Tenant
+from schemas.entities import Cursor, Execution, ExecutionStatus, Tenant
 from schemas.events import (
     ContentKept,
     CursorEvent,
@@ -21,6 +21,7 @@ from schemas.events import (
     PartitionOpened,
     TenantConfigured,
 )
+from schemas.ids import pool_key
 from streams.core.effects import Effect
 from streams.core.invariants import invariant
 from streams.core.lifecycle import EXECUTION, JOB
@@ -67,6 +68,7 @@ class Savepoint(NamedTuple):
     events: int
     effects: int
     touched: int
+    freed: int
 
 
 @dataclass(slots=True)
@@ -82,7 +84,9 @@ class Transaction:
     events: list[Logged] = field(default_factory=list)
     effects: list[Effect] = field(default_factory=list)
     pools: list[str] = field(default_factory=list)
-    """Pools (`<tenant>/<pool>`) that got runnable executions or credit and want matching."""
+    """Pools (`<owner>/<pool>`) that got runnable executions or credit and want matching."""
+    freed: list[tuple[str, str]] = field(default_factory=list)
+    """Tenant and pool of what runs no longer."""
 
     def emit_execution(self, event: type[ExecutionEvent], execution: Execution) -> Execution:
         """The execution changed; checks the transition."""
@@ -97,6 +101,8 @@ class Transaction:
             f"{execution.execution_id}: the lease epoch fell",
         )
         self._log(event(execution=execution, **self._meta()))
+        if before is ExecutionStatus.RUNNING and execution.status is not before:
+            self.freed.append((execution.tenant, pool_key(execution.tenant, execution.pool)))
         return execution
 
     def emit_cursor(self, event: type[CursorEvent], old: Cursor, cursor: Cursor) -> Cursor:
@@ -124,7 +130,7 @@ class Transaction:
 
     def want_work(self, execution: Execution) -> None:
         """The execution became runnable: its pool is matched at the end of the batch."""
-        self.pools.append(f"{execution.tenant}/{execution.pool}")
+        self.pools.append(pool_key(execution.tenant, execution.pool))
 
     def savepoint(self) -> Savepoint:
         s = self.state
@@ -135,6 +141,7 @@ class Transaction:
             len(self.events),
             len(self.effects),
             len(self.pools),
+            len(self.freed),
         )
 
     def rollback(self, to: Savepoint) -> None:
@@ -146,6 +153,7 @@ class Transaction:
         del self.events[to.events :]
         del self.effects[to.effects :]
         del self.pools[to.touched :]
+        del self.freed[to.freed :]
 
     def _meta(self) -> dict[str, Any]:
         return {"at_ms": self.now_ms, "actor": self.actor, "cause": self.cause}

@@ -110,7 +110,7 @@ class Processor:
         now_ms = self._ambient.monotonic_ms()
         if now_ms - self._tenants_ms >= TENANTS_MS:
             self._tenants_ms = now_ms
-            self._tenants.follow()
+            self._follow_tenants()
         self._restore()
         self._turns.take(self.ownership.running(), self._membership)
         self._status.refresh(self.ownership)
@@ -132,6 +132,14 @@ class Processor:
     def next_wakeup_ms(self) -> int | None:
         """When the earliest timer of a running partition is due; for whoever drives time."""
         return min((each.wakeup_ms for each in self.ownership.running()), default=None)
+
+    def _follow_tenants(self) -> None:
+        """Other settings count at once: what they let run is granted now, not with the next event."""
+        if self._tenants.follow():
+            for partition in self.ownership.running():
+                if partition.engine is not None:
+                    partition.engine.settings_changed()
+                    partition.wakeup_ms = 0
 
     def _wait_sec(self) -> float:
         if not len(self.ownership):

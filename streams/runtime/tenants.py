@@ -66,9 +66,11 @@ class TenantDirectory:
             self._take(self._reader.poll(READ_RECORDS, READ_SEC))
         raise GivenUp(f"the end of {self._topics.tenants} cannot be reached")
 
-    def follow(self, wait_sec: float = 0) -> None:
-        """Takes what came since."""
-        self._take(self._reader.poll(READ_RECORDS, wait_sec))
+    def follow(self, wait_sec: float = 0) -> bool:
+        """Takes what came since; True if there was anything."""
+        records = self._reader.poll(READ_RECORDS, wait_sec)
+        self._take(records)
+        return bool(records)
 
     def configure(self, shards: Mapping[str, int], jitter: Mapping[str, int], now_ms: int) -> None:
         """Settings of a development server: makes the tenants that are not there, and takes another default

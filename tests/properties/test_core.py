@@ -50,9 +50,9 @@ SCHEDULES: list[dict[str, Any]] = [
     {"cron": "*/4 * * * * *", "jitter_sec": 3},
     {"every_sec": 5, "max_runs": 3},
 ]
-INDEXES = (b"a", b"b", b"c", b"k", b"n", b"o", b"q")
+INDEXES = (b"a", b"b", b"c", b"k", b"n", b"o", b"q", b"r")
 SMALL = {
-    "streams.core.timebuckets.WHEEL_TENANT_MAX": 2,
+    "streams.core.timebuckets.WHEEL_LANE_MAX": 2,
     "streams.core.timebuckets.SHARE": 1,
     "streams.core.handlers.granting.MATCHED_MAX": 1,
     "streams.core.handlers.cancelling.ENTITIES_PER_COMMAND_MAX": 1,
@@ -258,7 +258,7 @@ class Partition(RuleBasedStateMachine):
             if cursor.status is JobStatus.ACTIVE:
                 assert by_job[job.job_id] or (cursor.next_ms and not cursor.catch_up), cursor
         pool = f"{TENANT}/default"
-        if world.engine.state.backlog(pool):
+        if world.engine.state.indexes.waiting(pool):
             assert world.engine._parking.next_with_credit(pool, world.now_ms) is None
 
     def teardown(self) -> None:
@@ -311,8 +311,8 @@ def waiting_timers(world: World, key: str) -> list[int]:
     """Instants of the stored entries of a log key that no pass has taken yet."""
     found = []
     for entry, _ in world.store.scan(b"t", b"u"):
-        tenant, filed_ms, entity_key = keys.split_timer(entry)
-        position = keys.position(entry[1:2], keys.minute_of(entry), tenant)
+        lane, filed_ms, entity_key = keys.split_timer(entry)
+        position = keys.position(entry[1:2], keys.minute_of(entry), lane)
         if entity_key == key and entry > (world.store.get(position) or b""):
             found.append(filed_ms)
     return found

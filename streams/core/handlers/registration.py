@@ -115,7 +115,7 @@ def _update(
     make_all_kept(tx, job, cursor)
     _keep_superseded(tx, job)
     tx.emit(JobUpdated, job=updated)
-    moved = replace(moved, catch_up=())
+    moved = replace(moved, catch_up=(), priority=updated.policies.priority)
     moved = with_answer(moved, command, body_hash, 200, updated.version)
     return Done(200, updated, follow_up(tx, updated, tx.emit_cursor(CursorMoved, cursor, moved)))
 

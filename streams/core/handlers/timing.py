@@ -11,10 +11,12 @@ from schemas.entities import (
     Job,
     JobStatus,
     LeaseEnd,
+    Priority,
     ScheduleKind,
     WaitingFor,
 )
 from schemas.events import CursorMoved, ExecutionCancelled, ExecutionSkipped, JobPaused, LeaseExpired
+from streams.core import keys
 from streams.core.effects import Alert
 from streams.core.handlers.cancelling import cancel_left_over
 from streams.core.handlers.ending import REAPED, content_of, dead_letter, end, fail_attempt
@@ -76,7 +78,7 @@ def pause_after_error(tx: Transaction, key: str, error: str) -> None:
     what was looked at comes up again: a lease's end must not be missed for ever."""
     kind, _, rest = key.partition(":")
     tenant, _, name = rest.partition("/")
-    tx.state.timers.add(tx.now_ms + AFTER_ERROR_MS, tenant, key)
+    tx.state.timers.add(tx.now_ms + AFTER_ERROR_MS, keys.lane(Priority.LOW, tenant), key)
     job_id = name if kind == "job" else ids.job_id_of(name) or name
     tx.effects.append(Alert("internal_error", tenant, f"job {job_id} is paused: {error}"))
     job = tx.state.job(tenant, job_id)

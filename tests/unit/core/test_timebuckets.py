@@ -1,11 +1,18 @@
-"""Time buckets alone: bounded memory, turns of tenants, restarts (architecture §4)."""
+"""Time buckets alone: bounded memory, turns of priorities and tenants, restarts (architecture §4)."""
 
 from __future__ import annotations
 
-from streams.core import limits, timebuckets
+from collections import Counter
+
+import pytest
+
+from streams.core import keys, limits, timebuckets
+from streams.core.priorities import ROUND
 from streams.store.memory import MemoryStore
 from streams.store.overlay import Overlay
 from tests.unit.core.world import TENANT
+
+LANE = keys.lane("NORMAL", TENANT)
 
 
 def test_the_wheel_is_bounded_also_for_what_is_filed_while_it_turns() -> None:
@@ -15,11 +22,11 @@ def test_the_wheel_is_bounded_also_for_what_is_filed_while_it_turns() -> None:
     buckets.load_ahead(0)
     filed = [(n * 7_919) % 50_000 + 1 for n in range(20_000)]
     for at, due in enumerate(filed):
-        buckets.add(due, TENANT, f"k{at}")
+        buckets.add(due, LANE, f"k{at}")
         if at % 100 == 0:
             store.write(kv.take())
             buckets.written()
-            assert sum(len(b.heap) for b in buckets._buckets.values()) <= 2 * limits.WHEEL_TENANT_MAX + 100
+            assert sum(len(b.heap) for b in buckets._buckets.values()) <= 2 * limits.WHEEL_LANE_MAX + 100
     store.write(kv.take())
     buckets.written()
     popped: list[str] = []
@@ -41,8 +48,8 @@ class Timers:
         self.kv = Overlay(self.store)
         self.buckets = timebuckets.TimeBuckets(self.kv, b"g")
 
-    def add(self, due_ms: int, tenant: str, key: str) -> None:
-        self.buckets.add(due_ms, tenant, key)
+    def add(self, due_ms: int, lane: str, key: str) -> None:
+        self.buckets.add(due_ms, lane, key)
 
     def write(self) -> None:
         self.store.write(self.kv.take())
@@ -61,8 +68,8 @@ def test_a_tenant_with_many_minutes_overdue_holds_up_nobody() -> None:
     timers = Timers()
     for minute in range(120):
         for n in range(100):
-            timers.add(minute * 60_000 + n, "big", f"{minute}-{n}")
-    timers.add(120 * 60_000, "small", "the-one")
+            timers.add(minute * 60_000 + n, keys.lane("NORMAL", "big"), f"{minute}-{n}")
+    timers.add(120 * 60_000, keys.lane("NORMAL", "small"), "the-one")
     timers.write()
     assert "the-one" in timers.pop(121 * 60_000, 1_000)
 
@@ -70,8 +77,8 @@ def test_a_tenant_with_many_minutes_overdue_holds_up_nobody() -> None:
 def test_a_tenant_with_a_herd_in_one_minute_holds_up_nobody() -> None:
     timers = Timers()
     for n in range(1_500):
-        timers.add(n, "big", f"{n}")
-    timers.add(2_000, "small", "the-one")
+        timers.add(n, keys.lane("NORMAL", "big"), f"{n}")
+    timers.add(2_000, keys.lane("NORMAL", "small"), "the-one")
     timers.write()
     first = timers.pop(2_000, 1_000)
     assert (len(first), "the-one" in first) == (1_000, True)
@@ -79,26 +86,26 @@ def test_a_tenant_with_a_herd_in_one_minute_holds_up_nobody() -> None:
 
 def test_what_is_filed_behind_the_loaded_part_comes_once() -> None:
     timers = Timers()
-    for n in range(limits.WHEEL_TENANT_MAX + 500):
-        timers.add(1_000 + 2 * n, TENANT, f"k{n}")
+    for n in range(limits.WHEEL_LANE_MAX + 500):
+        timers.add(1_000 + 2 * n, LANE, f"k{n}")
     timers.write()
     timers.buckets.load_ahead(0)
-    timers.add(5_555, TENANT, "behind")
-    timers.add(1_555, TENANT, "within")
+    timers.add(5_555, LANE, "behind")
+    timers.add(1_555, LANE, "within")
     timers.write()
     popped: list[str] = []
     for now in range(0, 20_000, 500):
         while got := timers.pop(now, 100):
             popped += got
-    assert len(popped) == len(set(popped)) == limits.WHEEL_TENANT_MAX + 502
+    assert len(popped) == len(set(popped)) == limits.WHEEL_LANE_MAX + 502
 
 
 def test_tenants_take_turns_over_passes() -> None:
     timers = Timers()
     for tenant in range(30):
         for n in range(400):
-            timers.add(n, f"t{tenant:02}", f"{tenant}-{n}")
-    timers.add(30_000, "t99", "the-one")
+            timers.add(n, keys.lane("NORMAL", f"t{tenant:02}"), f"{tenant}-{n}")
+    timers.add(30_000, keys.lane("NORMAL", "t99"), "the-one")
     timers.write()
     passes = [timers.pop(40_000, 640) for _ in range(4)]
     assert "the-one" in [key for keys in passes for key in keys]
@@ -112,7 +119,7 @@ def test_what_fell_due_in_an_outage_does_not_fill_the_memory() -> None:
     timers = Timers()
     for minute in range(100):
         for n in range(300):
-            timers.add(minute * 60_000 + n, TENANT, f"{minute}-{n}")
+            timers.add(minute * 60_000 + n, LANE, f"{minute}-{n}")
     timers.write()
     popped = timers.pop(10_000_000, 1)
     assert timers.in_memory() <= 100 * timebuckets.SHARE
@@ -125,12 +132,53 @@ def test_what_fell_due_in_an_outage_does_not_fill_the_memory() -> None:
 def test_a_restart_begins_behind_what_was_handled_and_files_nothing_there() -> None:
     timers = Timers()
     for n in range(100):
-        timers.add(1_000 + n, TENANT, f"k{n}")
+        timers.add(1_000 + n, LANE, f"k{n}")
     timers.write()
     timers.buckets.advance_floor(1_049)
     first = timers.pop(1_049, 1_000)
     timers.reopen()
-    timers.add(1_010, TENANT, "late")  # as a replay would
+    timers.add(1_010, LANE, "late")  # as a replay would
     timers.write()
     assert first == [f"k{n}" for n in range(50)]
     assert sorted(timers.pop(2_000, 1_000)) == sorted(["late", *[f"k{n}" for n in range(50, 100)]])
+
+
+def test_priorities_have_their_turns_also_over_short_passes() -> None:
+    timers = Timers()
+    for priority in keys.PRIORITIES:
+        for n in range(4_000):
+            timers.add(n, keys.lane(priority, TENANT), f"{priority}-{n}")
+    timers.write()
+    popped = [key for _ in range(21 * 4) for key in timers.pop(10_000, timebuckets.SHARE // 2)]
+    counted = Counter(key.partition("-")[0] for key in popped)
+    assert counted == {"HIGH": 64 * 32, "NORMAL": 16 * 32, "LOW": 4 * 32}
+
+
+@pytest.mark.parametrize("flood", keys.PRIORITIES)
+@pytest.mark.parametrize("drop", keys.PRIORITIES)
+def test_a_flood_in_one_lane_delays_another_by_a_round_at_most(flood: str, drop: str) -> None:
+    timers = Timers()
+    for n in range(5_000):
+        timers.add(n, keys.lane(flood, "big"), f"{n}")
+    timers.add(5_000, keys.lane(drop, "small"), "the-one")
+    timers.write()
+    popped: list[str] = []
+    while "the-one" not in popped:
+        popped += timers.pop(6_000, 100)
+    assert len(popped) <= (len(ROUND) + 1) * timebuckets.SHARE + 100
+
+
+def test_memory_is_bounded_in_each_lane() -> None:
+    timers = Timers()
+    lanes = [keys.lane(priority, tenant) for priority in keys.PRIORITIES for tenant in ("a", "b")]
+    for lane in lanes:
+        for n in range(3 * limits.WHEEL_LANE_MAX):
+            timers.add(n, lane, f"{lane}-{n}")
+    timers.write()
+    timers.reopen()
+    timers.pop(10_000, 1)
+    assert timers.in_memory() <= len(lanes) * limits.WHEEL_LANE_MAX
+    popped = 1
+    while got := timers.pop(10_000, 1_000):
+        popped += len(got)
+    assert popped == len(lanes) * 3 * limits.WHEEL_LANE_MAX

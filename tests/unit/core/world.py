@@ -54,7 +54,10 @@ NO_RETRY = RetryPolicy(max_attempts=1)
 
 
 class OnePartition:
-    """Everything lives in partition 0."""
+    """Everything lives in partition 0. `settings` are what the tenants topic says."""
+
+    def __init__(self) -> None:
+        self.settings: dict[str, Tenant] = {}
 
     def partition_of(self, tenant: str, job_id: str) -> int:
         return 0
@@ -63,14 +66,15 @@ class OnePartition:
         return [0]
 
     def settings_of(self, tenant: str) -> Tenant:
-        return Tenant(tenant=tenant)
+        return self.settings.get(tenant) or Tenant(tenant=tenant)
 
 
 class World:
     def __init__(self, now: str = "2026-05-01T00:00:00Z", seed: int = 1) -> None:
         self.start_ms = self.now_ms = parse_instant(now, "now")
         self.store = MemoryStore()
-        self.engine = Engine(0, self.store, codec, OnePartition())
+        self.router = OnePartition()
+        self.engine = Engine(0, self.store, codec, self.router)
         self.chance = Chance(seed)
         self.log: list[tuple[str, bytes | None]] = []
         self.types: list[str] = []
@@ -150,6 +154,12 @@ class World:
     def rebuilt(self) -> Engine:
         """A new engine from the log alone."""
         return rebuild(self.log)
+
+    def configure(self, tenant: str = TENANT, **settings: Any) -> None:
+        """The tenants topic brought other settings."""
+        self.router.settings[tenant] = replace(self.router.settings_of(tenant), **settings)
+        self.engine.settings_changed()
+        self.run()
 
     # -- asking
 

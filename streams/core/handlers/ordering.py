@@ -1,0 +1,173 @@
+"""The order in which a pool's runnable executions are granted, and how many may run now (semantics §6).
+
+By priority, 16 : 4 : 1; in a shared pool the tenant with the least running / weight; then by due time. A pool
+or tenant that is paused, or at a cap, is left out by one look at a counter: no execution is touched for it,
+so a pause of a million costs nothing, and its end finds all of them as they were.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heapreplace
+
+from schemas.entities import Execution, Priority
+from schemas.replies import Waiting
+from streams.core import keys
+from streams.core.caps import PoolCaps, running_max
+from streams.core.fairness import Fairness
+from streams.core.priorities import by_turn
+from streams.core.transaction import Transaction
+
+WAITING_ROWS_MAX = 32
+"""Tenants of a priority that a reply tells of; the next ones first."""
+READ_MIN = 16
+"""Executions of a tenant read at once, at least; twice as many the next time."""
+
+
+@dataclass(slots=True)
+class _Tenant:
+    """A tenant in the pool; `room`: how many more of it may run in the pool now."""
+
+    name: str
+    weight: int
+    running: int
+    room: int
+
+
+@dataclass(slots=True)
+class _Line:
+    """Runnable executions of a tenant and priority. `left`: those of the pass's beginning that are still
+    there, since what becomes runnable during a pass waits for the next one."""
+
+    priority: str
+    tenant: _Tenant
+    left: int
+    read_next: int
+    head: deque[str] = field(default_factory=deque)
+    read_to: bytes = b""
+
+
+class PoolOrder:
+    """One pool in one pass. `credit`: how many executions may be asked for, as far as known."""
+
+    def __init__(
+        self, tx: Transaction, fairness: Fairness, pool_key: str, partition: int, credit: int = 0
+    ) -> None:
+        self._tx = tx
+        self._fairness = fairness
+        self._pool_key = pool_key
+        self._partition = partition
+        self._caps = PoolCaps(tx.router, pool_key, partition)
+        self.shared = self._caps.shared
+        self.running = tx.state.indexes.running_in(pool_key)
+        most = self._caps.running_max
+        self._room = None if most is None else max(0, most - self.running)
+        self._tenants: dict[str, _Tenant] = {}
+        self._lines: dict[str, list[_Line]] = {priority: [] for priority in keys.PRIORITIES}
+        if not self._caps.paused and self._room != 0:
+            for priority, tenant, count in tx.state.indexes.waiting(pool_key):
+                known = self._tenant(tenant)
+                if known.room > 0:
+                    self._lines[priority].append(_Line(priority, known, count, 0))
+        self._heaps = {priority: self._heap(lines, credit) for priority, lines in self._lines.items()}
+
+    def next(self) -> Execution | None:
+        """The next execution, or None if none may run now. `granted` says that it was taken."""
+        if self._room == 0 or not any(self._heaps.values()):
+            return None
+        for priority in by_turn(self._fairness.step(self._pool_key)):
+            line = self._first(self._heaps[priority])
+            if line is not None:
+                line.left -= 1
+                return self._tx.state.execution(line.tenant.name, line.head.popleft())
+        return None
+
+    def granted(self, execution: Execution) -> None:
+        """It runs: its tenant's turn and one place are used."""
+        tenant = self._tenants[execution.tenant]
+        tenant.running += 1
+        tenant.room -= 1
+        self.running += 1
+        if self._room is not None:
+            self._room -= 1
+        if self.shared:
+            self._fairness.granted(self._pool_key, tenant.name, tenant.weight)
+
+    def waiting(self) -> tuple[int, tuple[Waiting, ...]]:
+        """How many may run now, and whose they are."""
+        room = {tenant.name: tenant.room for tenant in self._tenants.values()}
+        total, rows = 0, []
+        for priority, lines in self._lines.items():
+            for rank, line in enumerate(sorted(lines, key=self._key)):
+                tenant = line.tenant
+                count = min(line.left, room[tenant.name])
+                room[tenant.name] -= count
+                total += count
+                if count and rank < WAITING_ROWS_MAX:
+                    row = Waiting(
+                        priority=Priority(priority),
+                        tenant=tenant.name,
+                        weight=tenant.weight,
+                        backlog=count,
+                        running=tenant.running,
+                    )
+                    rows.append(row)
+        if self._room is not None:
+            total = min(total, self._room)
+        return total, tuple(rows) if total else ()
+
+    def _tenant(self, name: str) -> _Tenant:
+        known = self._tenants.get(name)
+        if known is None:
+            indexes, router = self._tx.state.indexes, self._tx.router
+            settings = router.settings_of(name)
+            running = indexes.running_of_in(name, self._pool_key)
+            room = running_max(router, settings, self._partition) - indexes.running_of(name)
+            in_pool = self._caps.tenant_running_max(settings)
+            if in_pool is not None:
+                room = min(room, in_pool - running)
+            room = 0 if settings.paused else max(0, room)
+            known = self._tenants[name] = _Tenant(name, settings.weight, running, room)
+        return known
+
+    def _key(self, line: _Line) -> tuple[float, float, str]:
+        tenant = line.tenant
+        if not self.shared:
+            return (0.0, 0.0, "")
+        start = self._fairness.start(self._pool_key, tenant.name)
+        return (tenant.running / tenant.weight, start, tenant.name)
+
+    def _heap(self, lines: list[_Line], credit: int) -> list[tuple[tuple[float, float, str], _Line]]:
+        for line in lines:
+            line.read_next = max(READ_MIN, credit // len(lines))
+        heap = [(self._key(line), line) for line in lines]
+        heapify(heap)
+        return heap
+
+    def _first(self, heap: list[tuple[tuple[float, float, str], _Line]]) -> _Line | None:
+        """Keys only grow in a pass, so an old one at the top is put right when it comes up."""
+        while heap:
+            known, line = heap[0]
+            if not line.left or not line.tenant.room:
+                heappop(heap)
+                continue
+            now = self._key(line)
+            if now != known:
+                heapreplace(heap, (now, line))
+                continue
+            if line.head or self._read(line):
+                return line
+            heappop(heap)
+        return None
+
+    def _read(self, line: _Line) -> bool:
+        limit = min(line.left, line.read_next)
+        found = self._tx.state.indexes.runnable(
+            self._pool_key, line.priority, line.tenant.name, limit, line.read_to
+        )
+        line.read_next *= 2
+        if found:
+            line.read_to = found[-1][0]
+            line.head.extend(execution_id for _, execution_id in found)
+        return bool(found)

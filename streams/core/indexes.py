@@ -1,0 +1,150 @@
+"""Index entries and counters of executions: functions of the entities alone, also after compaction.
+
+`move` is called by `State` for every execution that changes, so counters are exact across crashes and owners:
+what runs holds a slot until its worker was told or its lease ended. Owns the reads that order grants, too.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from schemas import ids
+from schemas.entities import Execution, ExecutionKind, ExecutionStatus, WaitingFor
+from streams.core import keys
+from streams.core.invariants import invariant
+from streams.core.lifecycle import FINAL
+from streams.store.overlay import Overlay
+
+
+class Indexes:
+    """Of one partition."""
+
+    def __init__(self, kv: Overlay) -> None:
+        self._kv = kv
+
+    # -- reading
+
+    def number(self, key: bytes) -> int:
+        """A counter."""
+        stored = self._kv.get(key)
+        return int.from_bytes(stored, "big") if stored else 0
+
+    def runnable(
+        self, pool_key: str, priority: str, tenant: str, limit: int, behind: bytes = b""
+    ) -> list[tuple[bytes, str]]:
+        """Keys and ids of pending executions that may be granted, by due time; only those `behind` a key."""
+        prefix = keys.queue_prefix(pool_key, priority, tenant)
+        found = self._kv.scan(behind + b"\x00" if behind else prefix, keys.after(prefix))
+        return [(key, keys.queued_id(key, prefix)) for key, _ in islice(found, limit)]
+
+    def waiting(self, pool_key: str) -> list[tuple[str, str, int]]:
+        """(priority, tenant, how many are runnable) of a pool, by priority."""
+        prefix = keys.backlog_prefix(pool_key)
+        owner = pool_key.partition("/")[0]
+        if owner != ids.SHARED:  # of one tenant alone, and a scan costs ten times as much as a look
+            counts = ((p, owner, self.number(keys.backlog(pool_key, p, owner))) for p in keys.PRIORITIES)
+            return [row for row in counts if row[2]]
+        return [
+            (*keys.split_backlog(key, prefix), int.from_bytes(count, "big"))
+            for key, count in self._kv.scan(prefix, keys.after(prefix))
+        ]
+
+    def waits_in(self, pool_key: str, tenant: str) -> bool:
+        """Whether the tenant has runnable executions in the pool."""
+        return any(self.number(keys.backlog(pool_key, p, tenant)) for p in keys.PRIORITIES)
+
+    def running_of(self, tenant: str) -> int:
+        """Running executions of a tenant in all pools."""
+        return self.number(keys.running_of_tenant(tenant))
+
+    def running_in(self, pool_key: str) -> int:
+        """Running executions of a pool."""
+        return self.number(keys.running_in_pool(pool_key))
+
+    def running_of_in(self, tenant: str, pool_key: str) -> int:
+        """Running executions of a tenant in a pool."""
+        if not pool_key.startswith(f"{ids.SHARED}/"):
+            return self.running_in(pool_key)
+        return self.number(keys.running_in_shared(pool_key, tenant))
+
+    # -- writing
+
+    def move(self, old: Execution | None, new: Execution | None) -> None:
+        """The execution changed, came, or is forgotten."""
+        put = self._kv.put
+        before = _entries(old) if old is not None else ()
+        now = _entries(new) if new is not None else ()
+        for key in before:
+            if key not in now:
+                put(key, None)
+        for key in now:
+            if key not in before:
+                put(key, b"")
+        counted_before = _counters(old) if old is not None else ()
+        counted_now = _counters(new) if new is not None else ()
+        for key in counted_before:
+            if key not in counted_now:
+                self._count(key, -1)
+        for key in counted_now:
+            if key not in counted_before:
+                self._count(key, 1)
+
+    def _count(self, key: bytes, change: int) -> None:
+        count = self.number(key) + change
+        invariant(count >= 0, f"the counter {key!r} is negative")
+        self._kv.put(key, count.to_bytes(8, "big") if count else None)
+
+
+def _entries(execution: Execution) -> tuple[bytes, ...]:
+    """The index entries that follow from an execution."""
+    if execution.kind is not ExecutionKind.MANUAL:
+        return _open_entries(execution)
+    job_key = f"{execution.tenant}/{execution.job_id}"
+    kind = execution.execution_id.rpartition(".")[2]
+    return (*_open_entries(execution), keys.manual(job_key, kind, execution.execution_id))
+
+
+def _open_entries(execution: Execution) -> tuple[bytes, ...]:
+    if execution.status in FINAL:
+        return ()
+    tenant, execution_id = execution.tenant, execution.execution_id
+    job_key = f"{tenant}/{execution.job_id}"
+    is_open = keys.open_execution(job_key, _standing(execution), execution_id)
+    if execution.status is ExecutionStatus.RUNNING:
+        if not execution.claim_id:
+            return (is_open,)
+        owner = ids.pool_key(tenant, execution.pool).partition("/")[0]
+        return (is_open, keys.claim(owner, execution.worker_id, execution.claim_id, tenant, execution_id))
+    if execution.waiting_for is WaitingFor.WORKER:
+        pool_key = ids.pool_key(tenant, execution.pool)
+        return (is_open, keys.queue(pool_key, execution.priority, tenant, execution.due_ms, execution_id))
+    if execution.waiting_for is WaitingFor.OVERLAP:
+        return (is_open, keys.blocked(job_key, execution.scheduled_ms, execution_id))
+    return (is_open,)
+
+
+def _counters(execution: Execution) -> tuple[bytes, ...]:
+    """The counters that an execution is part of."""
+    if execution.status in FINAL:
+        return ()
+    tenant = execution.tenant
+    job_key = f"{tenant}/{execution.job_id}"
+    if execution.waiting_for is WaitingFor.OVERLAP:
+        return (keys.waiting(job_key),)
+    active = keys.active(job_key)
+    if execution.waiting_for is WaitingFor.WORKER:
+        return (active, keys.backlog(ids.pool_key(tenant, execution.pool), execution.priority, tenant))
+    if execution.status is not ExecutionStatus.RUNNING:
+        return (active,)
+    pool_key = ids.pool_key(tenant, execution.pool)
+    running = (active, keys.running_of_tenant(tenant), keys.running_in_pool(pool_key))
+    if pool_key == execution.pool:  # a shared one
+        return (*running, keys.running_in_shared(pool_key, tenant))
+    return running
+
+
+def _standing(execution: Execution) -> bytes:
+    if execution.waiting_for is not WaitingFor.OVERLAP:
+        return keys.BUSY
+    outside = execution.replays or execution.backfill
+    return keys.OUTSIDE if outside else keys.IN_LINE

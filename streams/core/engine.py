@@ -63,6 +63,7 @@ from streams.core.handlers.registration import register_job, update_job
 from streams.core.handlers.rezoning import recompute_some
 from streams.core.handlers.timing import pause_after_error, visit
 from streams.core.handlers.triggering import backfill_job, replay_dead_letter, trigger_job
+from streams.core.handlers.vacating import vacate
 from streams.core.invariants import InvariantError, invariant
 from streams.core.limits import WHEEL_AHEAD_MS
 from streams.core.parking import Parking
@@ -240,6 +241,7 @@ class Engine:
         before = tx.savepoint()
         try:
             visit(tx, key, self._settled_ms)
+            vacate(tx)
         except InvariantError:
             raise
         except Exception as error:  # a bug: the job is paused, the partition goes on
@@ -255,6 +257,7 @@ class Engine:
                 self._report(tx, command)
             case _:
                 self._answer(command, self._refused(command) or self._handle(tx, command))
+        vacate(tx)
 
     def _holds(self, tenant: str) -> bool:
         """Whether work of the tenant's pools can be here; that of shared pools can be anywhere."""

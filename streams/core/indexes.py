@@ -67,6 +67,29 @@ class Indexes:
             return self.running_in(pool_key)
         return self.number(keys.running_in_shared(pool_key, tenant))
 
+    def holds_group(self, group_key: str, besides: str) -> bool:
+        """Whether an execution other than `besides` runs in an exclusion group (`<tenant>/<group>`)."""
+        prefix = keys.group_prefix(group_key, keys.HOLDS)
+        return any(
+            key[len(prefix) :].decode() != besides for key, _ in self._kv.scan(prefix, keys.after(prefix))
+        )
+
+    def first_of_group(self, group_key: str, standing: bytes, pool: str) -> tuple[int, str] | None:
+        """Due time and id of the earliest pending member in a pool: one that is called, or one that waits."""
+        prefix = keys.group_pool_prefix(group_key, standing, pool)
+        found = next(self._kv.scan(prefix, keys.after(prefix)), None)
+        return None if found is None else keys.due_and_id(found[0], prefix)
+
+    def pools_of_group(self, group_key: str) -> list[str]:
+        """Pools in which members of an exclusion group wait for its slot."""
+        prefix = keys.group_prefix(group_key, keys.WAITS)
+        found: list[str] = []
+        at = prefix
+        while (entry := next(self._kv.scan(at, keys.after(prefix)), None)) is not None:
+            found.append(keys.group_pool(entry[0], prefix))
+            at = keys.after(keys.group_pool_prefix(group_key, keys.WAITS, found[-1]))
+        return found
+
     # -- writing
 
     def move(self, old: Execution | None, new: Execution | None) -> None:
@@ -97,11 +120,25 @@ class Indexes:
 
 def _entries(execution: Execution) -> tuple[bytes, ...]:
     """The index entries that follow from an execution."""
-    if execution.kind is not ExecutionKind.MANUAL:
-        return _open_entries(execution)
-    job_key = f"{execution.tenant}/{execution.job_id}"
-    kind = execution.execution_id.rpartition(".")[2]
-    return (*_open_entries(execution), keys.manual(job_key, kind, execution.execution_id))
+    found = _open_entries(execution)
+    if execution.exclusion_group:
+        found = (*found, *_group_entries(execution))
+    if execution.kind is ExecutionKind.MANUAL:
+        job_key = f"{execution.tenant}/{execution.job_id}"
+        kind = execution.execution_id.rpartition(".")[2]
+        found = (*found, keys.manual(job_key, kind, execution.execution_id))
+    return found
+
+
+def _group_entries(execution: Execution) -> tuple[bytes, ...]:
+    group_key = f"{execution.tenant}/{execution.exclusion_group}"
+    if execution.status is ExecutionStatus.RUNNING:
+        return (keys.group_holder(group_key, execution.execution_id),)
+    standing = {WaitingFor.WORKER: keys.CALLED, WaitingFor.EXCLUSION: keys.WAITS}.get(execution.waiting_for)
+    if standing is None:
+        return ()
+    member = keys.group_member(group_key, standing, execution.pool, execution.due_ms, execution.execution_id)
+    return (member,)
 
 
 def _open_entries(execution: Execution) -> tuple[bytes, ...]:

@@ -1,7 +1,7 @@
 """Keys of a partition's store; big-endian numbers, so that byte order is due order.
 
 Entities stand under `e` and their log key, with the bytes of their newest event as value. All other
-families are indexes: functions of the entities (`a b c k n o q r`), or bookkeeping of scans (`f p t`) that
+families are indexes: functions of the entities (`a b c k n o q r x`), or bookkeeping of scans (`f p t`) that
 is outside the state hash. Tenants, pools and job ids never contain NUL (`schemas.ids`).
 """
 
@@ -116,6 +116,39 @@ def running_in_pool(pool_key: str) -> bytes:
 def running_in_shared(pool_key: str, tenant: str) -> bytes:
     """How many executions of the tenant run in a pool that is not its own."""
     return running_in_pool(pool_key) + b"\x00" + tenant.encode()
+
+
+HOLDS, CALLED, WAITS = b"\x00", b"\x01", b"\x02"
+"""Where an execution stands in its exclusion group: running, in its pool's queue, or waiting for the slot."""
+
+
+def group_prefix(group_key: str, standing: bytes) -> bytes:
+    return b"x" + group_key.encode() + b"\x00" + standing
+
+
+def group_holder(group_key: str, execution_id: str) -> bytes:
+    """The running execution of an exclusion group (`<tenant>/<group>`)."""
+    return group_prefix(group_key, HOLDS) + execution_id.encode()
+
+
+def group_pool_prefix(group_key: str, standing: bytes, pool: str) -> bytes:
+    return group_prefix(group_key, standing) + pool.encode() + b"\x00"
+
+
+def group_member(group_key: str, standing: bytes, pool: str, due_ms: int, execution_id: str) -> bytes:
+    """Pending executions of an exclusion group, by pool and due time: a pool without workers must not hold
+    up the members in another."""
+    return group_pool_prefix(group_key, standing, pool) + _TIME.pack(due_ms) + execution_id.encode()
+
+
+def group_pool(key: bytes, prefix: bytes) -> str:
+    """The pool in the key of a pending member, behind `group_prefix`."""
+    return key[len(prefix) : key.index(b"\x00", len(prefix))].decode()
+
+
+def due_and_id(key: bytes, prefix: bytes) -> tuple[int, str]:
+    """The end of a key in due order, behind its prefix."""
+    return _TIME.unpack_from(key, len(prefix))[0], key[len(prefix) + 8 :].decode()
 
 
 def active(job_key: str) -> bytes:

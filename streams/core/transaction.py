@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from schemas.entities import Cursor, Execution, ExecutionStatus, Tenant
+from schemas.entities import Cursor, Execution, ExecutionStatus, Tenant, WaitingFor
 from schemas.events import (
     ContentKept,
     CursorEvent,
@@ -69,6 +69,7 @@ class Savepoint(NamedTuple):
     effects: int
     touched: int
     freed: int
+    left: int
 
 
 @dataclass(slots=True)
@@ -87,6 +88,9 @@ class Transaction:
     """Pools (`<owner>/<pool>`) that got runnable executions or credit and want matching."""
     freed: list[tuple[str, str]] = field(default_factory=list)
     """Tenant and pool of what runs no longer."""
+    left: list[Execution] = field(default_factory=list)
+    """Executions, as they were, that ceased to run or to be runnable: others may take their place
+    (`handlers.vacating`)."""
 
     def emit_execution(self, event: type[ExecutionEvent], execution: Execution) -> Execution:
         """The execution changed; checks the transition."""
@@ -103,6 +107,8 @@ class Transaction:
         self._log(event(execution=execution, **self._meta()))
         if before is ExecutionStatus.RUNNING and execution.status is not before:
             self.freed.append((execution.tenant, pool_key(execution.tenant, execution.pool)))
+        if old is not None and old.exclusion_group and _leaves(old, execution):
+            self.left.append(old)
         return execution
 
     def emit_cursor(self, event: type[CursorEvent], old: Cursor, cursor: Cursor) -> Cursor:
@@ -129,8 +135,9 @@ class Transaction:
             self.events.append(Logged(key, None, TOMBSTONE))
 
     def want_work(self, execution: Execution) -> None:
-        """The execution became runnable: its pool is matched at the end of the batch."""
-        self.pools.append(pool_key(execution.tenant, execution.pool))
+        """If the execution became runnable, its pool is matched at the end of the batch."""
+        if execution.waiting_for is WaitingFor.WORKER:
+            self.pools.append(pool_key(execution.tenant, execution.pool))
 
     def savepoint(self) -> Savepoint:
         s = self.state
@@ -142,6 +149,7 @@ class Transaction:
             len(self.effects),
             len(self.pools),
             len(self.freed),
+            len(self.left),
         )
 
     def rollback(self, to: Savepoint) -> None:
@@ -154,6 +162,7 @@ class Transaction:
         del self.effects[to.effects :]
         del self.pools[to.touched :]
         del self.freed[to.freed :]
+        del self.left[to.left :]
 
     def _meta(self) -> dict[str, Any]:
         return {"at_ms": self.now_ms, "actor": self.actor, "cause": self.cause}
@@ -161,3 +170,9 @@ class Transaction:
     def _log(self, event: Event) -> None:
         key, value = self.state.evolve(event)
         self.events.append(Logged(key, value, type(event).__name__))
+
+
+def _leaves(old: Execution, new: Execution) -> bool:
+    """Whether it gave up a lease, or its place in the queue other than for a lease."""
+    runnable = old.waiting_for is WaitingFor.WORKER
+    return (runnable or old.status is ExecutionStatus.RUNNING) and new.status is not ExecutionStatus.RUNNING

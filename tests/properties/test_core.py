@@ -1,5 +1,6 @@
 """Properties of one partition under any sequence of calls: replay equals live, compaction changes nothing,
-nothing early, at most one accepted outcome, one execution of a job at a time, every occurrence accounted for,
+nothing early, at most one accepted outcome, one execution of a job and of an exclusion group at a time, every
+occurrence accounted for,
 and nothing stuck: whatever has to come up again has a timer that no scan has passed, and nobody waits alone.
 """
 
@@ -41,6 +42,7 @@ from streams.store.memory import MemoryStore
 from tests.unit.core.world import TENANT, OnePartition, World, compacted, rebuild
 
 JOBS = ["a", "b", "c"]
+POOLS = ["default", "other"]
 SCHEDULES: list[dict[str, Any]] = [
     {"delay_sec": 0},
     {"delay_sec": 7},
@@ -50,7 +52,7 @@ SCHEDULES: list[dict[str, Any]] = [
     {"cron": "*/4 * * * * *", "jitter_sec": 3},
     {"every_sec": 5, "max_runs": 3},
 ]
-INDEXES = (b"a", b"b", b"c", b"k", b"n", b"o", b"q", b"r")
+INDEXES = (b"a", b"b", b"c", b"k", b"n", b"o", b"q", b"r", b"x")
 SMALL = {
     "streams.core.timebuckets.WHEEL_LANE_MAX": 2,
     "streams.core.timebuckets.SHARE": 1,
@@ -87,6 +89,8 @@ class Partition(RuleBasedStateMachine):
         deliveries=st.integers(1, 3),
         overlap=st.sampled_from(OverlapPolicy),
         misfire=st.sampled_from(MisfirePolicy),
+        group=st.sampled_from(["", "g", "h"]),
+        pool=st.sampled_from(POOLS),
     )
     def register(
         self,
@@ -96,6 +100,8 @@ class Partition(RuleBasedStateMachine):
         deliveries: int,
         overlap: OverlapPolicy,
         misfire: MisfirePolicy,
+        group: str,
+        pool: str,
     ) -> None:
         mode = RegisterMode.PUT if put else RegisterMode.CREATE
         retry = RetryPolicy(max_attempts=2, backoff_base_sec=1, backoff_max_sec=5)
@@ -109,6 +115,8 @@ class Partition(RuleBasedStateMachine):
             overlap=overlap,
             max_concurrent=2 if overlap is OverlapPolicy.ALLOW else 0,
             misfire=misfire,
+            exclusion_group=group,
+            pool=pool,
             **schedule,
         )
 
@@ -121,9 +129,9 @@ class Partition(RuleBasedStateMachine):
         self.world.now_ms += sec * 1000
         self.world.run()
 
-    @rule(count=st.integers(1, 3), worker=st.sampled_from("AB"))
-    def claim(self, count: int, worker: str) -> None:
-        self.grants += self.world.claim(worker, count, claim_id="c")
+    @rule(count=st.integers(1, 3), worker=st.sampled_from("AB"), pool=st.sampled_from(POOLS))
+    def claim(self, count: int, worker: str, pool: str) -> None:
+        self.grants += self.world.claim(worker, count, claim_id="c", pool=pool)
 
     @precondition(lambda self: self.grants)
     @rule(
@@ -191,10 +199,10 @@ class Partition(RuleBasedStateMachine):
         grant = data.draw(st.sampled_from(self.grants))
         self.world.replay(grant.execution.execution_id, payload=b'"new"' if own else None)
 
-    @rule(count=st.integers(0, 2))
-    def park(self, count: int) -> None:
+    @rule(count=st.integers(0, 2), pool=st.sampled_from(POOLS))
+    def park(self, count: int, pool: str) -> None:
         """Asks and does not take the credit back: grants come with what becomes due."""
-        self.world.request(*(Slot(worker_id=name, credit=count) for name in "AB"), park_sec=60)
+        self.world.request(*(Slot(worker_id=name, credit=count) for name in "AB"), park_sec=60, pool=pool)
 
     @rule(sec=st.integers(0, 40), job=st.sampled_from(JOBS), limit=st.integers(1, 10))
     def abort(self, sec: int, job: str, limit: int) -> None:
@@ -237,6 +245,29 @@ class Partition(RuleBasedStateMachine):
                 assert count <= (2 if job.policies.overlap is OverlapPolicy.ALLOW else 1), running
 
     @invariant()
+    def one_of_a_group_at_a_time(self) -> None:
+        """And whoever waits for a group's slot waits for one that runs, or behind one that is called."""
+        running: Counter[str] = Counter()
+        called: dict[tuple[str, str], tuple[int, str]] = {}
+        waiting = []
+        for e in self.world.executions():
+            if not e.exclusion_group:
+                assert e.waiting_for is not WaitingFor.EXCLUSION
+            elif e.status is ExecutionStatus.RUNNING:
+                running[e.exclusion_group] += 1
+            elif e.waiting_for is WaitingFor.WORKER:
+                place = (e.exclusion_group, e.pool)
+                mine = (e.due_ms, e.execution_id)
+                called[place] = min(called.get(place, mine), mine)
+            elif e.waiting_for is WaitingFor.EXCLUSION:
+                waiting.append(e)
+        assert all(count == 1 for count in running.values()), running
+        for e in waiting:
+            first = called.get((e.exclusion_group, e.pool))
+            ahead = first is not None and first < (e.due_ms, e.execution_id)
+            assert running[e.exclusion_group] or ahead, e
+
+    @invariant()
     def nothing_was_quarantined(self) -> None:
         assert self.world.quarantined == []
         assert "internal_error" not in [alert.kind for alert in self.world.alerts]
@@ -257,9 +288,10 @@ class Partition(RuleBasedStateMachine):
             cursor = world.cursor(job.job_id)
             if cursor.status is JobStatus.ACTIVE:
                 assert by_job[job.job_id] or (cursor.next_ms and not cursor.catch_up), cursor
-        pool = f"{TENANT}/default"
-        if world.engine.state.indexes.waiting(pool):
-            assert world.engine._parking.next_with_credit(pool, world.now_ms) is None
+        for pool in POOLS:
+            pool_key = f"{TENANT}/{pool}"
+            if world.engine.state.indexes.waiting(pool_key):
+                assert world.engine._parking.next_with_credit(pool_key, world.now_ms) is None
 
     def teardown(self) -> None:
         if not hasattr(self, "world"):

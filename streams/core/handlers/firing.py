@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from schemas import ids
 from schemas.entities import Execution, ExecutionKind, ExecutionStatus, Job, Priority, WaitingFor
 from schemas.events import ExecutionFired, ExecutionSkipped
+from streams.core.handlers.gating import place
 from streams.core.key_templates import render
 from streams.core.transaction import Transaction
 
@@ -62,6 +63,8 @@ def new_execution(
         idempotency_key=key,
         start_deadline_ms=deadline_ms,
         backfill=origin.backfill,
+        exclusion_group=policies.exclusion_group,
+        lateness_alert_sec=policies.lateness_alert_sec,
     )
 
 
@@ -73,13 +76,15 @@ def fire(
     waiting: WaitingFor,
     due_ms: int | None = None,
 ) -> Execution:
-    """It is PENDING: for a worker, or for an earlier execution of its job."""
+    """It is PENDING: for an earlier execution of its job, or, if it may run as far as that is concerned, for
+    its exclusion group or a worker."""
     execution = new_execution(job, origin, scheduled_ms, tx.now_ms, due_ms)
+    if waiting is WaitingFor.WORKER:
+        waiting = place(tx, execution)
     fired = tx.emit_execution(
         ExecutionFired, replace(execution, status=ExecutionStatus.PENDING, waiting_for=waiting)
     )
-    if waiting is WaitingFor.WORKER:
-        tx.want_work(fired)
+    tx.want_work(fired)
     return fired
 
 

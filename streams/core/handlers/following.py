@@ -19,8 +19,9 @@ from schemas.entities import (
     OverlapPolicy,
     WaitingFor,
 )
-from schemas.events import CursorMoved, ExecutionReady, JobCompleted
+from schemas.events import CursorMoved, ExecutionBlocked, ExecutionReady, JobCompleted
 from streams.core.handlers.firing import fire, scheduled
+from streams.core.handlers.gating import place
 from streams.core.handlers.stopping import stop
 from streams.core.limits import ALLOWED_CATCH_UP_MAX, ENTITIES_PER_COMMAND_MAX
 from streams.core.planning import plan_of
@@ -100,9 +101,11 @@ def unblock(tx: Transaction, tenant: str, job_id: str) -> None:
 
 
 def make_ready(tx: Transaction, execution: Execution) -> None:
-    """A wait ended: the execution may be granted."""
-    ready = replace(execution, status=ExecutionStatus.PENDING, waiting_for=WaitingFor.WORKER)
-    tx.want_work(tx.emit_execution(ExecutionReady, ready))
+    """A wait ended: the execution may be granted, or there is something else that it has to wait for."""
+    waiting = place(tx, execution)
+    event = ExecutionReady if waiting is WaitingFor.WORKER else ExecutionBlocked
+    ready = replace(execution, status=ExecutionStatus.PENDING, waiting_for=waiting)
+    tx.want_work(tx.emit_execution(event, ready))
 
 
 def make_all_kept(tx: Transaction, job: Job, cursor: Cursor) -> None:

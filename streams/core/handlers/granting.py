@@ -10,16 +10,18 @@ from msgspec.structs import replace
 from schemas import ids
 from schemas.commands import RequestWork
 from schemas.entities import Execution, ExecutionStatus, LeaseEnd, WaitingFor
-from schemas.events import ExecutionCancelled, ExecutionClaimed
+from schemas.events import ExecutionBlocked, ExecutionCancelled, ExecutionClaimed
 from schemas.replies import Grant, WorkHinted, WorkSeen
 from streams.core.caps import running_max
 from streams.core.effects import Answer
 from streams.core.fairness import Fairness
 from streams.core.handlers.cancelling import is_left_over
 from streams.core.handlers.ending import content_of, end
+from streams.core.handlers.gating import gate
 from streams.core.handlers.ordering import PoolOrder
 from streams.core.handlers.parcels import Outbox, parcels
 from streams.core.handlers.timing import miss_deadline, must_have_started
+from streams.core.handlers.vacating import vacate
 from streams.core.parking import Credit, Parking
 from streams.core.transaction import Source, Transaction
 
@@ -98,6 +100,7 @@ def match(tx: Transaction, parking: Parking, fairness: Fairness, partition: int)
                 parking.told(asker, tx.now_ms)
         parking.lapse()
         _hint(tx, parking, pool_key, order, partition)
+    vacate(tx)
     return unfinished + tx.pools[touched:]
 
 
@@ -117,13 +120,16 @@ def _freed(tx: Transaction, parking: Parking, partition: int) -> Iterable[str]:
 
 def _is_granted(tx: Transaction, execution: Execution) -> bool:
     """An execution whose time to start has passed, or of a cancelled job that its cancel has not reached yet,
-    is not handed out."""
+    is not handed out; nor is one that something holds back."""
     if must_have_started(execution, tx.now_ms):
         miss_deadline(tx, execution)
         return False
     job = tx.state.job(execution.tenant, execution.job_id)
     if job is None or not is_left_over(job, tx.state.cursor(job), execution):
-        return True
+        waiting = gate(tx, execution)
+        if waiting is not WaitingFor.WORKER:
+            tx.emit_execution(ExecutionBlocked, replace(execution, waiting_for=waiting))
+        return waiting is WaitingFor.WORKER
     end(
         tx,
         ExecutionCancelled,

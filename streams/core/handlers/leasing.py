@@ -21,6 +21,7 @@ from schemas.events import (
 )
 from schemas.replies import ItemResult
 from streams.core.handlers.ending import end, fail_attempt
+from streams.core.handlers.gating import place
 from streams.core.limits import ERROR_CHARS_MAX
 from streams.core.refusals import (
     ALREADY_FINISHED,
@@ -141,11 +142,9 @@ def _hand_back(tx: Transaction, execution: Execution, item: Handback) -> None:
     released = replace(
         execution,
         status=ExecutionStatus.SCHEDULED if later else ExecutionStatus.PENDING,
-        waiting_for=WaitingFor.NOTHING if later else WaitingFor.WORKER,
+        waiting_for=WaitingFor.NOTHING if later else place(tx, execution),
         due_ms=tx.now_ms + item.delay_sec * 1000 if later else execution.due_ms,
         delivery_count=execution.delivery_count - 1,
         lease_end=LeaseEnd.RELEASED,
     )
-    tx.emit_execution(ExecutionReleased, released)
-    if not later:
-        tx.want_work(released)
+    tx.want_work(tx.emit_execution(ExecutionReleased, released))

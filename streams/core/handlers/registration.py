@@ -36,6 +36,9 @@ from streams.core.zones import TZ_VERSION
 
 _JSON = ("", "application/json")
 _EXACT = 2.0**53
+_GROUP_OF_SHARDS = FieldProblem(
+    field="exclusionGroup", detail="is not possible for a tenant with more than one shard"
+)
 
 
 def register_job(tx: Transaction, command: RegisterJob) -> Done | Refusal:
@@ -94,6 +97,8 @@ def _update(
 ) -> Done | Refusal:
     """Unfinished executions, and kept misfires, go on as fired; the new version counts from the next one.
     What fell into a pause waits for the resume, unless the schedule it belongs to is replaced."""
+    if _is_group_of_shards(tx, command):
+        return invalid(_GROUP_OF_SHARDS)
     jitter_sec = tx.router.settings_of(job.tenant).default_jitter_sec
     schedule = resolve(command.schedule, seed_of(job), tx.now_ms, jitter_sec, former=job.schedule)
     if isinstance(schedule, FieldProblem):
@@ -118,6 +123,11 @@ def _update(
     moved = replace(moved, catch_up=(), priority=updated.policies.priority)
     moved = with_answer(moved, command, body_hash, 200, updated.version)
     return Done(200, updated, follow_up(tx, updated, tx.emit_cursor(CursorMoved, cursor, moved)))
+
+
+def _is_group_of_shards(tx: Transaction, command: RegisterJob | UpdateJob) -> bool:
+    """A group's slot is kept by one partition; the jobs of a tenant with several shards are in several."""
+    return bool(command.policies.exclusion_group) and tx.router.settings_of(command.tenant).shards > 1
 
 
 def _next_under(job: Job, former: Job, cursor: Cursor, now_ms: int) -> Cursor:
@@ -150,6 +160,8 @@ def _keep_superseded(tx: Transaction, job: Job) -> None:
 
 
 def _make(tx: Transaction, command: RegisterJob, existing: Job | None, body_hash: str) -> Done | Refusal:
+    if _is_group_of_shards(tx, command):
+        return invalid(_GROUP_OF_SHARDS)
     seed = f"{command.tenant}/{command.job_id}"
     jitter_sec = tx.router.settings_of(command.tenant).default_jitter_sec
     schedule = resolve(command.schedule, seed, tx.now_ms, jitter_sec)

@@ -21,6 +21,7 @@ from streams.core.effects import Alert
 from streams.core.handlers.cancelling import cancel_left_over
 from streams.core.handlers.ending import REAPED, content_of, dead_letter, end, fail_attempt
 from streams.core.handlers.following import make_ready
+from streams.core.handlers.gating import place
 from streams.core.handlers.scheduling import settle
 from streams.core.lifecycle import FINAL, JOB_FINAL
 from streams.core.limits import AFTER_ERROR_MS, FORGET_AFTER_MS
@@ -156,10 +157,8 @@ def _redeliver(tx: Transaction, execution: Execution) -> None:
     expired = replace(
         execution,
         status=ExecutionStatus.PENDING,
-        waiting_for=WaitingFor.REDELIVERY if wait_ms else WaitingFor.WORKER,
+        waiting_for=WaitingFor.REDELIVERY if wait_ms else place(tx, execution),
         due_ms=tx.now_ms + wait_ms if wait_ms else execution.due_ms,
         lease_end=LeaseEnd.EXPIRED,
     )
-    tx.emit_execution(LeaseExpired, expired)
-    if not wait_ms:
-        tx.want_work(expired)
+    tx.want_work(tx.emit_execution(LeaseExpired, expired))

@@ -21,6 +21,7 @@ from schemas.replies import FieldProblem
 from streams.core.handlers.ending import content_of
 from streams.core.handlers.firing import Origin, fire, fire_skipped, scheduled
 from streams.core.handlers.following import overlap, wait_in_line
+from streams.core.handlers.gating import place
 from streams.core.handlers.outcome import Done
 from streams.core.handlers.registration import canonical
 from streams.core.handlers.scheduling import settle
@@ -126,10 +127,11 @@ def replay_dead_letter(tx: Transaction, command: ReplayDeadLetter) -> Done | Ref
         tx.emit(ContentKept, kept=kept)
         original = key.rpartition(":r")[0] or execution.execution_id
         key = f"{original}:r{replays}"
+    anew = _anew(execution, tx.now_ms, key, replays, request)
     busy = tx.state.has_open(execution.tenant, execution.job_id)
-    replayed = tx.emit_execution(DeadLetterReplayed, _anew(execution, tx.now_ms, key, replays, request, busy))
-    if not busy:
-        tx.want_work(replayed)
+    anew = replace(anew, waiting_for=WaitingFor.OVERLAP if busy else place(tx, anew))
+    replayed = tx.emit_execution(DeadLetterReplayed, anew)
+    tx.want_work(replayed)
     return Done(202, execution=replayed)
 
 
@@ -156,11 +158,10 @@ def _is_payload(sent: Content, command: TriggerJob | ReplayDeadLetter) -> bool:
     return canonical(asked) == canonical(sent) and asked.content_type == sent.content_type
 
 
-def _anew(execution: Execution, now_ms: int, key: str, replays: int, request: str, busy: bool) -> Execution:
+def _anew(execution: Execution, now_ms: int, key: str, replays: int, request: str) -> Execution:
     return replace(
         execution,
         status=ExecutionStatus.PENDING,
-        waiting_for=WaitingFor.OVERLAP if busy else WaitingFor.WORKER,
         due_ms=now_ms,
         attempt=1,
         delivery_count=0,

@@ -278,6 +278,11 @@ class World:
         assert found is not None
         return found
 
+    def execution_of(self, job_id: str) -> Execution:
+        """The only one of a job."""
+        (found,) = (e for e in self.executions() if e.job_id == job_id)
+        return found
+
     def executions(self) -> list[Execution]:
         """All that the partition still knows, in key order."""
         found = [codec.decode(value) for _, value in self.store.scan(b"eexec:", b"eexec;")]

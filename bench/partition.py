@@ -26,7 +26,7 @@ from schemas.entities import Content, Policies, Tenant
 from schemas.events import JobRegistered
 from schemas.replies import Grant, Granted, Reply
 from streams.ambient import Chance
-from streams.core import keys
+from streams.core import keys, limits
 from streams.core.effects import Answer
 from streams.core.engine import Engine
 from streams.core.instants import format_instant
@@ -40,6 +40,13 @@ SESSION = "bench-session"
 WORKER = "bench-worker"
 PAYLOAD = b'{"pad":"' + b"x" * 190 + b'"}'
 POLICIES = Policies()
+UNBOUNDED = Tenant(
+    tenant=TENANT,
+    max_running=limits.RUNNING[1],
+    max_jobs=limits.JOBS[1],
+    registrations_per_sec=limits.REGISTRATIONS_PER_SEC[1],
+)
+"""A bench measures what the machine can do, not what a tenant may."""
 ACTOR = "bench"
 ITEMS = 500
 """Outcomes of one command."""
@@ -57,7 +64,7 @@ class OnePartition:
         return [0]
 
     def settings_of(self, tenant: str) -> Tenant:
-        return Tenant(tenant=tenant)
+        return UNBOUNDED
 
 
 class Partition:

@@ -169,7 +169,7 @@ class World:
         schedule = {k: kw.pop(k) for k in ScheduleSpec.__struct_fields__ if k in kw}
         payload = kw.pop("payload", b'{"x":1}')
         command = RegisterJob(
-            **self._envelope(key),
+            **self._envelope(key, kw.pop("tenant", TENANT)),
             job_id=job_id,
             mode=mode,
             schedule=ScheduleSpec(**schedule),
@@ -218,7 +218,8 @@ class World:
     def trigger(
         self, job_id: str = "job-1", key: str = "", payload: bytes | None = None, **kw: Any
     ) -> CommandDone:
-        return self._done(TriggerJob(**self._envelope(key), job_id=job_id, payload=payload, **kw))
+        envelope = self._envelope(key, kw.pop("tenant", TENANT))
+        return self._done(TriggerJob(**envelope, job_id=job_id, payload=payload, **kw))
 
     def replay(self, execution_id: str, key: str = "", payload: bytes | None = None) -> CommandDone:
         command = ReplayDeadLetter(**self._envelope(key), execution_id=execution_id, payload=payload)
@@ -228,7 +229,7 @@ class World:
         self, *slots: Slot, pool: str = "default", park_sec: int = 20, ack: bool = False, **kw: Any
     ) -> list[Reply]:
         command = RequestWork(
-            **self._envelope(),
+            **self._envelope(tenant=ids.SHARED if pool.startswith("shared/") else TENANT),
             pool=pool,
             seq=kw.get("seq", next(self._seq)),
             grants_seen=kw.get("grants_seen", self.grants_seen),
@@ -257,16 +258,16 @@ class World:
         return granted(replies)
 
     def beat(self, grant: Grant, progress: bytes | None = None) -> ItemResult:
-        return self._report(ExtendLease, Beat(**_ref(grant), progress=progress))
+        return self._report(ExtendLease, Beat(**_ref(grant), progress=progress), grant.execution.tenant)
 
     def complete(self, grant: Grant, result: bytes = b"") -> ItemResult:
-        return self._report(Complete, Completion(**_ref(grant), result=result))
+        return self._report(Complete, Completion(**_ref(grant), result=result), grant.execution.tenant)
 
     def fail(self, grant: Grant, error: str = "boom", **kw: Any) -> ItemResult:
-        return self._report(Fail, Failure(**_ref(grant), error=error, **kw))
+        return self._report(Fail, Failure(**_ref(grant), error=error, **kw), grant.execution.tenant)
 
     def release(self, grant: Grant, delay_sec: int = 0) -> ItemResult:
-        return self._report(Release, Handback(**_ref(grant), delay_sec=delay_sec))
+        return self._report(Release, Handback(**_ref(grant), delay_sec=delay_sec), grant.execution.tenant)
 
     def report(self, kind: type[ExtendLease | Complete | Fail | Release], item: LeaseRef) -> ItemResult:
         return self._report(kind, item)
@@ -302,10 +303,10 @@ class World:
 
     # -- inside
 
-    def _envelope(self, key: str = "") -> dict[str, Any]:
+    def _envelope(self, key: str = "", tenant: str = TENANT) -> dict[str, Any]:
         return {
             "command_id": f"c{next(self._offset)}",
-            "tenant": TENANT,
+            "tenant": tenant,
             "actor": "tester",
             "reply_partition": 0,
             "session": SESSION,
@@ -318,8 +319,10 @@ class World:
         assert replies[0].command_id == command.command_id
         return replies[0]
 
-    def _report(self, kind: type[ExtendLease | Complete | Fail | Release], item: LeaseRef) -> ItemResult:
-        replies = self.run(kind(**self._envelope(), items=(item,)))  # type: ignore[arg-type]
+    def _report(
+        self, kind: type[ExtendLease | Complete | Fail | Release], item: LeaseRef, tenant: str = TENANT
+    ) -> ItemResult:
+        replies = self.run(kind(**self._envelope(tenant=tenant), items=(item,)))  # type: ignore[arg-type]
         done = [r for r in replies if isinstance(r, WorkDone)]
         assert len(done) == 1
         return done[0].results[0]

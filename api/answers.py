@@ -94,7 +94,9 @@ class JobAnswer(Answer, kw_only=True):
     misfire_policy: str
     misfire_window_sec: int
     start_deadline_sec: int | None
+    exclusion_group: str | None
     idempotency_key_template: str | None
+    lateness_alert_sec: int | None
     labels: dict[str, str]
     created_at: Time
     created_by: str
@@ -154,11 +156,13 @@ class ExecutionAnswer(Answer, kw_only=True):
     reported: str | None
     idempotency_key: str
     start_deadline: Time | None
+    exclusion_group: str | None
     backfill_id: str | None
     result: Json | None
     progress: Json | UnsetType = UNSET
     labels: dict[str, str] | UnsetType = UNSET
     max_attempts: int | UnsetType = UNSET
+    discarded_by: str | UnsetType = UNSET
     attempts: list[AttemptAnswer] | UnsetType = UNSET
     payload: Json | UnsetType = UNSET
     payload_base64: str | UnsetType = UNSET

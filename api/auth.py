@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from starlette.requests import Request
 
 from api.problems import Problem, wrong
-from schemas.ids import POOL, TENANT
+from schemas.ids import POOL, SHARED, TENANT
 
 _MAX_KEY_CHARS = 512
 
@@ -32,7 +32,8 @@ class Role(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Who is asking. `pools`: those a worker key is for; empty means every pool of the tenant."""
+    """Who is asking. `pools`: those a worker key is for, all of its tenant or all of them shared; empty means
+    every pool of the tenant."""
 
     tenant: str
     actor: str
@@ -40,8 +41,18 @@ class Caller:
     pools: frozenset[str] = frozenset()
 
     def may_work_on(self, pool: str) -> bool:
-        """Whether the key may claim from the pool."""
-        return not self.pools or pool in self.pools
+        """Whether the key may claim from the pool; a shared one has to be named."""
+        return pool in self.pools or not (self.pools or is_shared(pool))
+
+    @property
+    def serves_all(self) -> bool:
+        """Whether it is a worker of shared pools: what it holds belongs to any tenant."""
+        return any(is_shared(pool) for pool in self.pools)
+
+
+def is_shared(pool: str) -> bool:
+    """Whether the pool serves all tenants."""
+    return pool.startswith(f"{SHARED}/")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,9 +102,11 @@ def parse_keys(text: str) -> tuple[KeyEntry, ...]:
             raise ValueError(f"entry {number}: the role is one of {', '.join(Role)}")
         names = frozenset(filter(None, pools.split("+")))
         if not all(POOL.fullmatch(name) for name in names):
-            raise ValueError(f"entry {number}: a pool is [A-Za-z0-9._-]{{1,100}}")
+            raise ValueError(f"entry {number}: a pool is [A-Za-z0-9._-]{{1,100}} or shared/<such a name>")
         if names and role != Role.WORKER:
             raise ValueError(f"entry {number}: only a worker key is for named pools")
+        if len({is_shared(name) for name in names}) > 1:
+            raise ValueError(f"entry {number}: a key is for pools of its tenant or for shared ones, not both")
         entries.append(KeyEntry(tenant=tenant, key=key, role=Role(role or Role.TENANT), pools=names))
     keys = [entry.key for entry in entries]
     if len(set(keys)) != len(keys):

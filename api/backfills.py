@@ -1,7 +1,8 @@
 """Owns backfills: which occurrences of the past a window holds, and the commands that make them.
 
 The schedule's own code says what lies in the window, the read model what ran already. Commands carry up to a
-thousand occurrences each, under ids that derive from the request's key: a repeat makes nothing twice.
+thousand occurrences each, under ids that derive from the request's key and what it asks for: a repeat makes
+nothing twice, and the job knows a key that came with another window.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class Window:
     **described(
         gives={202: BackfillAnswer, 200: BackfillAnswer},
         takes=BackfillBody,
-        problems=(404, 409),
+        problems=(404, 409, 422),
         keyed=True,
         changes=True,
     ),
@@ -73,7 +74,8 @@ async def backfill(request: Request, caller: Owner, job_id: str) -> Response:
     key = key_of(request)
     body = await bodies.decoded(request, BackfillBody)
     window = _window(body)
-    backfill_id = derived_backfill_id(job_id, key.value)
+    request_id = derived_backfill_id(job_id, key.value)
+    backfill_id = derived_backfill_id(request_id, _meaning(body))
     view, ran = await served.reads.one(
         request,
         caller.tenant,
@@ -87,7 +89,7 @@ async def backfill(request: Request, caller: Owner, job_id: str) -> Response:
         times = [at_ms for at_ms in times if at_ms not in ran and not _will_run(view, at_ms)]
     if body.dry_run:
         return encoded(_answer(view.job, backfill_id, len(times), times, made=False))
-    outcomes = await _make(served, caller, body, view.job, backfill_id, times)
+    outcomes = await _make(served, caller, body, view.job, request_id, backfill_id, times)
     for outcome in outcomes:
         if outcome is None:
             raise outcome_unknown(key.value)
@@ -110,6 +112,11 @@ def _window(body: BackfillBody) -> Window:
     if to_ms <= from_ms:
         raise wrong("to", "is not after from")
     return Window(from_ms, min(to_ms, wall_ms() + 1))
+
+
+def _meaning(body: BackfillBody) -> str:
+    """What a repeat with the same key has to say again; where the present cuts a window is no part of it."""
+    return repr((body.from_, body.to, body.overlap_policy, body.rerun, body.priority))
 
 
 def _seen(
@@ -138,13 +145,20 @@ def _will_run(view: JobView, at_ms: int) -> bool:
 
 
 async def _make(
-    served: Services, caller: Caller, body: BackfillBody, job: Job, backfill_id: str, times: Sequence[int]
+    served: Services,
+    caller: Caller,
+    body: BackfillBody,
+    job: Job,
+    request_id: str,
+    backfill_id: str,
+    times: Sequence[int],
 ) -> list[CommandDone | None]:
     commands = []
     partition = served.client.partition_of(caller.tenant, job.job_id)
-    for number, first in enumerate(range(0, len(times), ENTITIES_PER_COMMAND_MAX)):
+    # Also without a time: the partition knows whether the key was used otherwise.
+    for first in range(0, max(1, len(times)), ENTITIES_PER_COMMAND_MAX):
         command = BackfillJob(
-            **envelope(served, caller, f"{backfill_id}#{number}", body.reason),
+            **envelope(served, caller, request_id, body.reason),
             job_id=job.job_id,
             backfill_id=backfill_id,
             scheduled_ms=tuple(times[first : first + ENTITIES_PER_COMMAND_MAX]),
@@ -154,7 +168,7 @@ async def _make(
         )
         checked(command)
         commands.append((partition, command))
-    return await decide_all(served, caller, commands) if commands else []
+    return await decide_all(served, caller, commands)
 
 
 def _answer(job: Job, backfill_id: str, count: int, times: Sequence[int], *, made: bool) -> BackfillAnswer:

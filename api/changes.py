@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from http import HTTPStatus
 from typing import Any, TypedDict
 
 import msgspec
@@ -15,7 +16,7 @@ from starlette.responses import Response
 from api import positions
 from api.auth import Caller
 from api.idempotency import REPLAYED_HEADER, RequestKey
-from api.problems import Problem, outcome_unknown, refused
+from api.problems import Problem, outcome_unknown, refused, too_many
 from api.services import Services
 from schemas.commands import JobCommand
 from schemas.replies import CommandDone
@@ -36,11 +37,14 @@ class Envelope(TypedDict):
     reason: str
 
 
-def envelope(services: Services, caller: Caller, key: str = "", reason: str = "") -> Envelope:
-    """Tenant and actor are the key's alone, whatever the request says."""
+def envelope(
+    services: Services, caller: Caller, key: str = "", reason: str = "", tenant: str = ""
+) -> Envelope:
+    """Tenant and actor are the key's alone, whatever the request says; `tenant`: another one, for roles that
+    may act on it."""
     return Envelope(
         command_id=new_id(),
-        tenant=caller.tenant,
+        tenant=tenant or caller.tenant,
         actor=caller.actor,
         reply_partition=services.client.reply_partition,
         session=services.client.session,
@@ -93,6 +97,8 @@ def problem_of(outcome: CommandDone) -> Problem | None:
     if outcome.code == MISROUTED.code:
         # The tenant's shards were just set and not every part knows yet. Nothing was done.
         return Problem(503, "routing_changed", "the tenant's partitions have just changed; ask again")
+    if outcome.status == HTTPStatus.TOO_MANY_REQUESTS:
+        return too_many(outcome)
     return Problem(outcome.status, outcome.code, outcome.detail, outcome.errors)
 
 

@@ -37,6 +37,7 @@ _FILTERS = (
     params.Param("status", doc="ACTIVE, PAUSED, CANCELLED, COMPLETED", several=True),
     params.Param("pool"),
     params.Param("name"),
+    params.Param("exclusionGroup"),
     params.LABELS,
     params.Param("nextRunBefore", doc="Only active jobs whose next run is earlier (RFC 3339)"),
 )
@@ -115,12 +116,13 @@ async def first_version(served: Services, outcome: CommandDone) -> Job:
 @router.get("", **described(gives={200: JobList}, query=(*_FILTERS, *params.PAGE, params.TENANT), reads=True))
 async def list_(request: Request, caller: Viewer) -> Response:
     """Jobs, newest first."""
-    query = Params(request, *_FILTERS, *params.PAGE, *tenant_param(caller), later=("exclusionGroup",))
+    query = Params(request, *_FILTERS, *params.PAGE, *tenant_param(caller))
     filters = JobFilter(
         statuses=query.several("status", JobStatus),
         pool=query.text("pool"),
         name=query.text("name"),
         labels=query.labels(),
+        exclusion_group=query.text("exclusionGroup"),
         next_run_before_ms=query.instant("nextRunBefore"),
     )
     tenant = read_tenant(request, caller)

@@ -12,12 +12,15 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from schemas.entities import RecordMeta
-from streams.core.limits import EPOCH, MAX_CONCURRENT, START_DEADLINE_SEC
+from streams.core.limits import EPOCH, LATENESS_ALERT_SEC, MAX_CONCURRENT, START_DEADLINE_SEC
 
 WAIT_SEC_MAX = 20
 CLAIM_MAX = 1_000
 
 Epoch = Annotated[int, Meta(ge=EPOCH[0], le=EPOCH[1])]
+Tenant = str | None
+"""Whose execution it is, as the claim said: needed with keys of shared pools."""
+LatenessSec = Annotated[int, Meta(ge=LATENESS_ALERT_SEC[0], le=LATENESS_ALERT_SEC[1])]
 Overlap = Literal["queue", "skip", "allow", "cancel_running"]
 Level = Literal["high", "normal", "low"]
 
@@ -90,7 +93,9 @@ class JobBody(PayloadBody, kw_only=True):
     misfire_policy: Literal["fire_all", "fire_once", "skip"] = "fire_all"
     misfire_window_sec: int = 86_400
     start_deadline_sec: Annotated[int, Meta(ge=1, le=START_DEADLINE_SEC[1])] | None = None
+    exclusion_group: Annotated[str, Meta(min_length=1)] | None = None
     idempotency_key_template: Annotated[str, Meta(min_length=1)] | None = None
+    lateness_alert_sec: LatenessSec | None = None
     labels: dict[str, str] = {}
     reason: str = ""
 
@@ -200,6 +205,7 @@ class Held(Body, kw_only=True):
 
     worker_id: str
     lease_epoch: Epoch
+    tenant: Tenant = None
 
 
 class HeartbeatBody(Held, kw_only=True):
@@ -233,6 +239,7 @@ class LeaseItem(Body, kw_only=True):
 
     execution_id: str
     lease_epoch: Epoch
+    tenant: Tenant = None
     progress: msgspec.Raw | UnsetType = UNSET
 
 
@@ -249,6 +256,7 @@ class OutcomeItem(Body, kw_only=True):
     execution_id: str
     worker_id: str | None = None
     lease_epoch: Epoch
+    tenant: Tenant = None
     status: Literal["COMPLETED", "FAILED"]
     result: msgspec.Raw | UnsetType = UNSET
     error: str | None = None

@@ -67,6 +67,19 @@ _REPLAYED_HEADER = {
 }
 
 
+_RATE_HEADERS = {
+    "Retry-After": {"description": "Seconds until there is room", "schema": {"type": "integer"}},
+    "RateLimit-Policy": {
+        "description": "Of a rate: how many (`q`) in a window of `w` seconds",
+        "schema": {"type": "string"},
+    },
+    "RateLimit": {
+        "description": "Of a rate: how many are left (`r`), and when (`t`, seconds) there are more",
+        "schema": {"type": "string"},
+    },
+}
+
+
 def described(
     *,
     gives: dict[int, type | None],
@@ -97,6 +110,8 @@ def described(
             "description": _PROBLEMS[status],
             "content": {MEDIA_TYPE: {"schema": {"$ref": _REF.format(name="ProblemBody")}}},
         }
+    if 429 in responses:
+        responses[429]["headers"] = _RATE_HEADERS
     extra: dict[str, Any] = {"security": [{"key": []}], "parameters": parameters(*query)}
     if keyed:
         extra["parameters"].append(_KEY_PARAMETER)

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, TypeVar
 
 from starlette.requests import Request
 
-from api import unsupported
 from api.problems import wrong
 from projections.views import PageRequest
 from streams.core.instants import TimeInputError, parse_instant
@@ -45,14 +44,12 @@ LABELS = Param("label.x", "string", "Only with this value of label x; any number
 class Params:
     """The query of one request."""
 
-    def __init__(self, request: Request, *known: Param, later: tuple[str, ...] = ()) -> None:
+    def __init__(self, request: Request, *known: Param) -> None:
         names = {param.name for param in known}
         single = {param.name for param in known if not param.several}
         self._values: dict[str, list[str]] = {}
         for name, value in request.query_params.multi_items():
             is_label = LABELS in known and name.startswith(LABEL_PREFIX) and name != LABEL_PREFIX
-            if name in later:
-                raise unsupported.parameter(name)
             if name not in names and not is_label:
                 raise wrong(_shown(name), "is not known here")
             if len(value) > VALUE_CHARS_MAX or _UNPRINTABLE.search(value):
@@ -111,9 +108,11 @@ class Params:
 
     def page(self) -> PageRequest:
         """Which page."""
-        size = self.text("pageSize") or "0"
-        if not re.fullmatch(r"[0-9]{1,9}", size):
-            raise wrong("pageSize", "is a whole number, not negative")
+        if not self.has("pageSize"):
+            return PageRequest(token=self.text("pageToken"))
+        size = self.text("pageSize")
+        if not re.fullmatch(r"[0-9]{1,9}", size) or not int(size):
+            raise wrong("pageSize", "is a whole number from 1 on")
         return PageRequest(size=int(size), token=self.text("pageToken"))
 
 

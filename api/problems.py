@@ -8,6 +8,7 @@ never shown.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 
@@ -18,7 +19,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from schemas.ids import JOB_ID
-from schemas.replies import FieldProblem
+from schemas.replies import CommandDone, FieldProblem
 from streams.core.refusals import Refusal
 
 log = logging.getLogger(__name__)
@@ -27,6 +28,8 @@ MEDIA_TYPE = "application/problem+json"
 TYPE_PREFIX = "urn:horarium:problem:"
 RETRY_AFTER_SEC = 1
 """Long enough to calm a loop of retries, short enough to be gone before a person notices."""
+FULL_RETRY_AFTER_SEC = 60
+"""Jobs end in their own time, and their owner has to cancel some: not worth asking every second."""
 
 _RETRIABLE = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
 
@@ -39,7 +42,8 @@ class FieldError(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProblemBody(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The members of a problem. `idempotency_key` repeats the request safely after `outcome_unknown`."""
+    """The members of a problem. `idempotency_key` repeats the request safely after `outcome_unknown`;
+    `retry_after_sec` says when an item of a batch may be sent again."""
 
     type: str
     title: str
@@ -48,6 +52,7 @@ class ProblemBody(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     detail: str = ""
     errors: tuple[FieldError, ...] = ()
     idempotency_key: str = ""
+    retry_after_sec: int = 0
 
 
 class Problem(Exception):
@@ -62,10 +67,13 @@ class Problem(Exception):
         *,
         idempotency_key: str = "",
         headers: Mapping[str, str] | None = None,
+        retry_after_sec: int = 0,
     ) -> None:
         super().__init__(detail)
         self.status = status
         self.headers = dict(headers or {})
+        if status in _RETRIABLE:
+            self.headers.setdefault("Retry-After", str(retry_after_sec or RETRY_AFTER_SEC))
         self.body = ProblemBody(
             type=TYPE_PREFIX + code,
             title=HTTPStatus(status).phrase,
@@ -74,6 +82,7 @@ class Problem(Exception):
             detail=detail,
             errors=tuple(FieldError(field=error.field, detail=error.detail) for error in errors),
             idempotency_key=idempotency_key,
+            retry_after_sec=retry_after_sec,
         )
 
     @property
@@ -82,10 +91,7 @@ class Problem(Exception):
 
     def response(self) -> Response:
         """The HTTP answer."""
-        headers = self.headers
-        if self.status in _RETRIABLE:
-            headers = {"Retry-After": str(RETRY_AFTER_SEC), **headers}
-        return Response(msgspec.json.encode(self.body), self.status, headers, MEDIA_TYPE)
+        return Response(msgspec.json.encode(self.body), self.status, self.headers, MEDIA_TYPE)
 
 
 def invalid(*errors: FieldProblem, code: str = "invalid") -> Problem:
@@ -102,6 +108,24 @@ def wrong(field: str, detail: str, code: str = "invalid") -> Problem:
 def refused(refusal: Refusal) -> Problem:
     """What the check of a command's form, or a partition, said."""
     return Problem(refusal.status, refusal.code, refusal.detail, refusal.errors)
+
+
+def too_many(outcome: CommandDone) -> Problem:
+    """429: a rate says when there is room again and (draft-ietf-httpapi-ratelimit-headers) what it is; a
+    number of things has room when one of them ends."""
+    headers = {}
+    retry_after_sec = math.ceil(outcome.retry_after_ms / 1000)
+    if retry_after_sec and outcome.limit:
+        headers["RateLimit-Policy"] = f'"registrations";q={outcome.limit};w=1'
+        headers["RateLimit"] = f'"registrations";r=0;t={retry_after_sec}'
+    return Problem(
+        outcome.status,
+        outcome.code,
+        outcome.detail,
+        outcome.errors,
+        headers=headers,
+        retry_after_sec=retry_after_sec or FULL_RETRY_AFTER_SEC,
+    )
 
 
 def not_found(what: str) -> Problem:

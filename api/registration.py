@@ -102,6 +102,8 @@ def _policies_of(body: JobBody) -> Policies:
         max_concurrent=body.max_concurrent or 0,
         start_deadline_sec=body.start_deadline_sec or 0,
         idempotency_key_template=body.idempotency_key_template or "",
+        exclusion_group=body.exclusion_group or "",
+        lateness_alert_sec=body.lateness_alert_sec or 0,
     )
 
 

@@ -144,7 +144,9 @@ def _job(job: Job, status: JobStatus, next_ms: int, next_id: str, cursor: Cursor
         misfire_policy=policies.misfire.lower(),
         misfire_window_sec=policies.misfire_window_sec,
         start_deadline_sec=policies.start_deadline_sec or None,
+        exclusion_group=policies.exclusion_group or None,
         idempotency_key_template=policies.idempotency_key_template or None,
+        lateness_alert_sec=policies.lateness_alert_sec or None,
         labels=job.content.labels,
         created_at=format_instant(job.created_ms),
         created_by=job.created_by,
@@ -211,6 +213,7 @@ def execution_view(view: ExecutionView) -> ExecutionAnswer:
         task=view.task,
         labels=dict(view.labels),
         progress=json_or_none(view.progress) or UNSET,
+        discarded_by=view.discarded_by or UNSET,
     )
 
 
@@ -253,6 +256,7 @@ def _execution(e: Execution, lease_until_ms: int) -> ExecutionAnswer:
         reported=e.reported or None,
         idempotency_key=e.idempotency_key or e.execution_id,
         start_deadline=instant(e.start_deadline_ms),
+        exclusion_group=e.exclusion_group or None,
         backfill_id=e.backfill or None,
         result=json_or_none(e.result),
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from api import bodies, unsupported
+from api import bodies
 from api.answers import ShortJobAnswer
 from api.changes import answer, decide, envelope
 from api.idempotency import key_of
@@ -43,7 +43,6 @@ async def schedule(request: Request, caller: Owner) -> Response:
     served = services(request)
     key = key_of(request)
     short = await bodies.decoded(request, ShortJobBody)
-    unsupported.check_pool(short.target_topic, "target_topic")
     job_id = derived_job_id(caller.tenant, key.value)
     body = JobBody(
         name=short.name,

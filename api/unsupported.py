@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from api.problems import Problem, invalid, wrong
+from api.problems import invalid, wrong
 from schemas.replies import FieldProblem
 
 NOT_SUPPORTED = "not_supported"
 TARGET_NOT_SUPPORTED = "target_not_supported"
 SHARED_PREFIX = "shared/"
 
-_JOB_MEMBERS = ("exclusionGroup", "latenessAlertSec")
 _TARGET_MEMBERS = ("http", "topic", "key")
 
 
@@ -28,13 +27,9 @@ def check_job(tree: dict[str, Any]) -> None:
                 *(_unbuilt(f"target.{name}", "only worker pools are built") for name in found),
                 code=TARGET_NOT_SUPPORTED,
             )
-        check_pool(target.get("pool"), "target.pool")
     schedule = tree.get("schedule")
     if isinstance(schedule, dict) and isinstance(schedule.get("cron"), list):
         raise wrong("schedule.cron", "is one cron expression per job; register a job for each")
-    problems = [_unbuilt(name) for name in _JOB_MEMBERS if name in tree]
-    if problems:
-        raise invalid(*problems, code=NOT_SUPPORTED)
 
 
 def check_members(tree: dict[str, Any], *names: str) -> None:
@@ -48,11 +43,6 @@ def check_pool(pool: object, field: str) -> None:
     """Raises the 400 for a pool that serves all tenants."""
     if isinstance(pool, str) and pool.startswith(SHARED_PREFIX):
         raise wrong(field, "shared pools are not built yet", NOT_SUPPORTED)
-
-
-def parameter(name: str) -> Problem:
-    """The 400 for a query parameter that is not built."""
-    return wrong(name, "is not built yet", NOT_SUPPORTED)
 
 
 def _unbuilt(field: str, why: str = "is not built yet") -> FieldProblem:

@@ -44,18 +44,19 @@ from schemas.commands import (
     Release,
     WorkCommand,
 )
-from schemas.ids import job_id_of
+from schemas.ids import TENANT, job_id_of
 from schemas.replies import ItemResult
+from streams.core import refusals
 from streams.core.instants import format_instant
 from streams.core.limits import ERROR_CHARS_MAX
-from streams.core.refusals import invalid
+from streams.core.refusals import OTHER_POOL, invalid
 from streams.core.validation import check_item
 
 router = APIRouter(prefix="/v1/executions", tags=["workers"])
 
 T = TypeVar("T")
-Place = tuple[int, LeaseRef]
-"""Index of an item in its call, and the item."""
+Place = tuple[int, str, LeaseRef]
+"""Index of an item in its call, whose execution it is about, and the item."""
 
 _COMMANDS: dict[type[LeaseRef], Callable[..., WorkCommand]] = {
     Beat: ExtendLease,
@@ -77,9 +78,9 @@ async def heartbeats(request: Request, caller: Worker) -> Response:
         raise wrong("workerId", "is needed")
     items = Items(body, document, "leases")
 
-    def beat(index: int) -> LeaseRef:
+    def beat(index: int) -> tuple[str, LeaseRef]:
         lease = items.typed(index, LeaseItem)
-        return Beat(
+        return _owner(caller, lease.tenant), Beat(
             execution_id=lease.execution_id,
             worker_id=worker_id,
             lease_epoch=lease.lease_epoch,
@@ -101,11 +102,12 @@ async def outcomes(request: Request, caller: Worker) -> Response:
         raise wrong("workerId", "is a string")
     items = Items(body, document, "outcomes")
 
-    def outcome(index: int) -> LeaseRef:
+    def outcome(index: int) -> tuple[str, LeaseRef]:
         tree = items.trees[index]
         if isinstance(tree, dict):
             unsupported.check_members(tree, "lines")
-        return _outcome(items.typed(index, OutcomeItem), default)
+        item = items.typed(index, OutcomeItem)
+        return _owner(caller, item.tenant), _outcome(item, default)
 
     return await _answer_all(request, caller, items, outcome)
 
@@ -123,7 +125,7 @@ async def heartbeat(request: Request, caller: Worker, execution_id: str) -> Resp
         lease_epoch=body.lease_epoch,
         progress=_json(body.progress),
     )
-    result, headers = await _one(request, caller, beat)
+    result, headers = await _one(request, caller, body.tenant, beat)
     return encoded(HeartbeatAnswer(extend_until=format_instant(result.extend_until_ms)), headers=headers)
 
 
@@ -140,7 +142,7 @@ async def complete(request: Request, caller: Worker, execution_id: str) -> Respo
         lease_epoch=body.lease_epoch,
         result=_json(body.result) or b"",
     )
-    _, headers = await _one(request, caller, completion)
+    _, headers = await _one(request, caller, body.tenant, completion)
     return encoded(ReportAnswer(execution_id=execution_id), headers=headers)
 
 
@@ -154,7 +156,7 @@ async def fail(request: Request, caller: Worker, execution_id: str) -> Response:
     failure = _failure(
         execution_id, body.worker_id, body.lease_epoch, body.error, body.retryable, body.retry_after_sec
     )
-    _, headers = await _one(request, caller, failure)
+    _, headers = await _one(request, caller, body.tenant, failure)
     return encoded(ReportAnswer(execution_id=execution_id), headers=headers)
 
 
@@ -171,12 +173,15 @@ async def release(request: Request, caller: Worker, execution_id: str) -> Respon
         lease_epoch=body.lease_epoch,
         delay_sec=body.delay_sec,
     )
-    _, headers = await _one(request, caller, handback)
+    _, headers = await _one(request, caller, body.tenant, handback)
     return encoded(ReportAnswer(execution_id=execution_id), headers=headers)
 
 
-async def _one(request: Request, caller: Caller, item: LeaseRef) -> tuple[ItemResult, dict[str, str]]:
-    [result], headers = await _report(services(request), caller, [(0, _checked(item))], 1)
+async def _one(
+    request: Request, caller: Caller, tenant: str | None, item: LeaseRef
+) -> tuple[ItemResult, dict[str, str]]:
+    place = (0, _owner(caller, tenant), _checked(item))
+    [result], headers = await _report(services(request), caller, [place], 1)
     if result is None:
         raise outcome_unknown()
     if result.code:
@@ -184,8 +189,21 @@ async def _one(request: Request, caller: Caller, item: LeaseRef) -> tuple[ItemRe
     return result, headers
 
 
+def _owner(caller: Caller, tenant: str | None) -> str:
+    """Whose execution a call is about: the caller's own; a worker of shared pools says whose."""
+    if caller.serves_all:
+        if tenant is None:
+            raise wrong("tenant", "is needed with a key of shared pools, as the claim gave it")
+        if not TENANT.fullmatch(tenant):
+            raise not_found("execution")
+        return tenant
+    if tenant not in (None, caller.tenant):
+        raise not_found("execution")
+    return caller.tenant
+
+
 async def _answer_all(
-    request: Request, caller: Caller, items: Items, make: Callable[[int], LeaseRef]
+    request: Request, caller: Caller, items: Items, make: Callable[[int], tuple[str, LeaseRef]]
 ) -> Response:
     """The batch's results; an item that cannot be taken is a problem at its place."""
     count = len(items.trees)
@@ -193,11 +211,12 @@ async def _answer_all(
     places: list[Place] = []
     for index in range(count):
         try:
-            places.append((index, _checked(make(index))))
+            tenant, item = make(index)
+            places.append((index, tenant, _checked(item)))
         except Problem as problem:
             results[index] = _problem(_named(items.trees[index]), problem)
     answered, headers = await _report(services(request), caller, places, count)
-    for index, item in places:
+    for index, _, item in places:
         results[index] = _result(item.execution_id, answered[index])
     return encoded(ReportResults(results=[each for each in results if each is not None]), headers=headers)
 
@@ -206,33 +225,45 @@ async def _report(
     served: Services, caller: Caller, places: Sequence[Place], count: int
 ) -> tuple[list[ItemResult | None], dict[str, str]]:
     """The results by index (None: no answer), and the answer's headers."""
-    grouped: dict[tuple[type[LeaseRef], int], list[Place]] = {}
+    grouped: dict[tuple[type[LeaseRef], str, int], list[tuple[int, LeaseRef]]] = {}
     client, pools = served.client, tuple(sorted(caller.pools))
-    for index, item in places:
-        partition = client.partition_of(caller.tenant, job_id_of(item.execution_id) or "")
-        grouped.setdefault((type(item), partition), []).append((index, item))
+    for index, tenant, item in places:
+        partition = client.partition_of(tenant, job_id_of(item.execution_id) or "")
+        grouped.setdefault((type(item), tenant, partition), []).append((index, item))
     commands = [
         (
             partition,
-            _COMMANDS[kind](**envelope(served, caller), items=tuple(item for _, item in group), pools=pools),
+            _COMMANDS[kind](
+                **envelope(served, caller, tenant=tenant),
+                items=tuple(item for _, item in group),
+                pools=pools,
+            ),
         )
-        for (kind, partition), group in grouped.items()
+        for (kind, tenant, partition), group in grouped.items()
     ]
     done = await client.work(commands) if commands else []
     results: list[ItemResult | None] = [None] * count
     written = []
-    for ((kind, _), group), outcome in zip(grouped.items(), done, strict=True):
+    for ((kind, tenant, _), group), outcome in zip(grouped.items(), done, strict=True):
         served.metrics.outcomes.labels(kind.__name__.lower()).inc(len(group))
         if outcome is None:
             served.metrics.unknown.inc()
             continue
         written.append((outcome.partition, outcome.offset))
+        served.own_writes.note(tenant, written[-1:])
         # A command refused as a whole has one result for all its items.
         answers = outcome.results if len(outcome.results) == len(group) else outcome.results[:1] * len(group)
         for (index, _), result in zip(group, answers, strict=True):
-            results[index] = result
-    served.own_writes.note(caller.tenant, written)
+            results[index] = _seen_by(caller, result)
     return results, positions.header(written)
+
+
+def _seen_by(caller: Caller, result: ItemResult) -> ItemResult:
+    """What other tenants have in other pools is not there for a worker of shared ones."""
+    if caller.serves_all and result.code == OTHER_POOL.code:
+        missing = refusals.not_found("execution")
+        return ItemResult(status=missing.status, code=missing.code, detail=missing.detail)
+    return result
 
 
 def _checked(item: LeaseRef) -> LeaseRef:

@@ -49,6 +49,7 @@ from schemas.entities import Job, PartitionMeta
 from schemas.events import PartitionOpened
 from schemas.ids import SHARED, job_id_of
 from schemas.replies import CommandDone, ItemResult, WorkDone
+from schemas.topics import REPLY_PARTITIONS
 from streams.core import digest
 from streams.core.effects import Alert, Answer, Effect, Quarantine
 from streams.core.fairness import Fairness
@@ -312,7 +313,7 @@ class Engine:
             results = [ItemResult(status=refusal.status, code=refusal.code, detail=refusal.detail)]
         else:
             results = [report(tx, command.tenant, item, command.pools) for item in command.items]
-        if command.reply_partition >= 0:
+        if _is_awaited(command):
             done = WorkDone(
                 session=command.session,
                 command_id=command.command_id,
@@ -322,7 +323,7 @@ class Engine:
             tx.effects.append(Answer(command.reply_partition, done))
 
     def _answer(self, command: JobCommand | WorkCommand, outcome: Done | Refusal) -> None:
-        if command.reply_partition < 0:
+        if not _is_awaited(command):
             return
         if isinstance(outcome, Refusal):
             done = CommandDone(
@@ -348,6 +349,11 @@ class Engine:
                 configured=outcome.configured,
             )
         self._open().effects.append(Answer(command.reply_partition, done))
+
+
+def _is_awaited(command: JobCommand | WorkCommand) -> bool:
+    """A partition of replies that is not there would end the transaction of everybody else's commands."""
+    return 0 <= command.reply_partition < REPLY_PARTITIONS
 
 
 def _without_payload(job: Job | None) -> Job | None:

@@ -40,6 +40,7 @@ from schemas.commands import (
 from schemas.entities import Content, Policies
 from schemas.ids import DERIVED_PREFIX, JOB_ID, NAME, POOL, SHARED, TENANT, derived_job_id, job_id_of
 from schemas.replies import FieldProblem
+from schemas.topics import REPLY_PARTITIONS
 from streams.core import key_templates, limits
 from streams.core.cron import parse_cron
 from streams.core.instants import TimeInputError, parse_instant, parse_local
@@ -47,6 +48,8 @@ from streams.core.refusals import Refusal, invalid, too_large
 from streams.core.zones import get_zone
 
 Problems = Iterator[FieldProblem]
+NOBODY = -1
+"""The reply partition of a command whose outcome nobody waits for."""
 
 # C0, DEL, C1 and lone surrogates: unprintable or not encodable, in nothing that people or logs will read.
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -104,6 +107,8 @@ def _envelope(command: JobCommand | WorkCommand) -> Problems:
     yield from _text("commandId", command.command_id, limits.KEY_CHARS_MAX)
     yield from _text("actor", command.actor, limits.KEY_CHARS_MAX, needed=False)
     yield from _text("session", command.session, limits.KEY_CHARS_MAX, needed=False)
+    if not NOBODY <= command.reply_partition < REPLY_PARTITIONS:
+        yield _problem("replyPartition", f"is {NOBODY} to {REPLY_PARTITIONS - 1}")
     key = command.request_key
     if len(key) > limits.KEY_CHARS_MAX or not _VISIBLE_ASCII.fullmatch(key):
         yield _problem("Idempotency-Key", "is 1 to 255 visible ASCII characters")
@@ -161,8 +166,8 @@ def _definition(command: RegisterJob | UpdateJob) -> Problems:
 def _backfill(command: BackfillJob) -> Problems:
     yield from _text("backfillId", command.backfill_id, limits.KEY_CHARS_MAX)
     times = command.scheduled_ms
-    if not 0 < len(times) <= limits.ENTITIES_PER_COMMAND_MAX:
-        yield _problem("scheduledMs", f"are 1 to {limits.ENTITIES_PER_COMMAND_MAX}")
+    if len(times) > limits.ENTITIES_PER_COMMAND_MAX:
+        yield _problem("scheduledMs", f"are at most {limits.ENTITIES_PER_COMMAND_MAX}")
     elif any(later <= earlier for earlier, later in pairwise((0, *times))):
         yield _problem("scheduledMs", "rise, and are after 1970")
 

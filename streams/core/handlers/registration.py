@@ -103,6 +103,9 @@ def _update(
     schedule = resolve(command.schedule, seed_of(job), tx.now_ms, jitter_sec, former=job.schedule)
     if isinstance(schedule, FieldProblem):
         return invalid(schedule)
+    definition = (schedule, command.pool, command.content, command.policies)
+    if definition == (job.schedule, job.pool, job.content, job.policies):
+        return Done(200, job, cursor)
     updated = replace(
         job,
         version=job.version + 1,

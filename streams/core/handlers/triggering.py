@@ -8,6 +8,7 @@ from schemas import ids
 from schemas.commands import BackfillJob, ReplayDeadLetter, TriggerJob
 from schemas.entities import (
     Content,
+    Cursor,
     Execution,
     ExecutionKind,
     ExecutionStatus,
@@ -16,8 +17,9 @@ from schemas.entities import (
     LeaseEnd,
     WaitingFor,
 )
-from schemas.events import ContentKept, DeadLetterReplayed
+from schemas.events import ContentKept, CursorMoved, DeadLetterReplayed
 from schemas.replies import FieldProblem
+from streams.core.handlers.answering import with_answer
 from streams.core.handlers.ending import content_of
 from streams.core.handlers.firing import Origin, fire, fire_skipped, scheduled
 from streams.core.handlers.following import overlap, wait_in_line
@@ -71,11 +73,16 @@ def backfill_job(tx: Transaction, command: BackfillJob) -> Done | Refusal:
     cursor = settle(tx, job)
     if cursor.status in JOB_FINAL:
         return JOB_FINISHED
+    if _is_other_backfill(cursor, command):
+        return KEY_REUSED
     past = plan(job.schedule, seed_of(job), past=True)
     for at, scheduled_ms in enumerate(command.scheduled_ms):
         found = next_occurrence(past, scheduled_ms - 1)
         if found is None or found.utc_ms != scheduled_ms or scheduled_ms > tx.now_ms:
             return invalid(FieldProblem(field=f"scheduledMs.{at}", detail="is no past occurrence of the job"))
+    if not _is_known(cursor, command):
+        known = with_answer(replace(cursor, skips=()), command, command.backfill_id, 202, job.version)
+        cursor = tx.emit_cursor(CursorMoved, cursor, known)
     made = 0
     for scheduled_ms in command.scheduled_ms:
         ran = tx.state.execution(job.tenant, scheduled(job, scheduled_ms).execution_id)
@@ -97,6 +104,20 @@ def backfill_job(tx: Transaction, command: BackfillJob) -> Done | Refusal:
                 fire(tx, job, origin, scheduled_ms, waiting)
         made += 1
     return Done(202, job, cursor, count=made)
+
+
+def _is_other_backfill(cursor: Cursor, command: BackfillJob) -> bool:
+    """Whether the key came with another window before: an id says what is meant, a key who means it."""
+    return any(
+        answered.request_key == command.request_key and answered.body_hash != command.backfill_id
+        for answered in cursor.answered
+    )
+
+
+def _is_known(cursor: Cursor, command: BackfillJob) -> bool:
+    """Whether the key need not be remembered: there is none, or an earlier part of this backfill came."""
+    keys = {answered.request_key for answered in cursor.answered}
+    return not command.request_key or command.request_key in keys
 
 
 def replay_dead_letter(tx: Transaction, command: ReplayDeadLetter) -> Done | Refusal:

@@ -23,8 +23,9 @@ from tests.unit.api.fake_log import NAMESPACE, FakeLog
 from tests.waiting import wait_until
 
 KEYS = (
-    "acme=tenant-key,acme=worker-key:worker:reports+default,acme=auditor-key:auditor,"
-    "ops=operator-key:operator,other=other-key,big=big-key"
+    "acme=tenant-key,acme=worker-key:worker:reports+default,acme=any-worker-key:worker,"
+    "acme=auditor-key:auditor,ops=operator-key:operator,ops=shared-key:worker:shared/gpu+shared/cpu,"
+    "other=other-key,big=big-key"
 )
 
 

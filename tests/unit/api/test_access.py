@@ -69,6 +69,41 @@ async def test_a_worker_key_reports_for_its_pools_alone(api: Api) -> None:
             assert found.json()["status"] == "RUNNING"
 
 
+async def test_a_key_of_shared_pools_says_whose_execution_it_is(api: Api) -> None:
+    made = await api.post("/v1/jobs", {"schedule": {"delaySec": 0}, "target": {"pool": "mail"}})
+    execution = made.json()["nextExecutionId"]
+    await api.post("/v1/pools/mail/claim", {"workerId": "w"})
+    lease = {"workerId": "w", "leaseEpoch": 1}
+    item = lease | {"executionId": execution, "status": "COMPLETED"}
+    for tenant, status, field in (
+        ({}, 400, "tenant"),
+        ({"tenant": "acme"}, 404, ""),
+        ({"tenant": "A b"}, 404, ""),
+    ):
+        for what, more in (("heartbeat", {}), ("complete", {}), ("fail", {"error": "x"}), ("release", {})):
+            answer = await api.post(
+                f"/v1/executions/{execution}/{what}", lease | more | tenant, key="shared-key"
+            )
+            assert answer.status_code == status, (what, tenant)
+            assert [error["field"] for error in answer.json().get("errors", [])] == ([field] if field else [])
+        batch = await api.post("/v1/executions/outcomes", {"outcomes": [item | tenant]}, key="shared-key")
+        beats = {"workerId": "w", "leases": [{"executionId": execution, "leaseEpoch": 1} | tenant]}
+        beaten = await api.post("/v1/executions/heartbeats", beats, key="shared-key")
+        for results in (batch, beaten):
+            assert [result["status"] for result in results.json()["results"]] == [status]
+    others = await api.post(
+        "/v1/executions/outcomes", {"outcomes": [item | {"tenant": "other"}, item | {"tenant": "acme"}]}
+    )
+    assert [result["status"] for result in others.json()["results"]] == [404, 200]
+
+
+async def test_a_shared_pool_needs_a_key_that_names_it(api: Api) -> None:
+    for key in ("tenant-key", "worker-key", "any-worker-key"):
+        answer = await api.post("/v1/pools/shared%2Fgpu/claim", {"workerId": "w"}, key=key)
+        assert answer.status_code in (400, 403), key
+    assert (await api.post("/v1/pools/mail/claim", {"workerId": "w"}, key="shared-key")).status_code == 403
+
+
 async def test_anothers_thing_is_not_there(api: Api) -> None:
     made = await api.post("/v1/jobs", {"schedule": {"delaySec": 0}})
     job, execution = made.json()["jobId"], made.json()["nextExecutionId"]
@@ -130,7 +165,18 @@ def test_keys_are_read_from_text() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["a", "a=", "A=k", "a=k:boss", "a=k:worker:p q", "a=k:tenant:p", "a=k,b=k", "=k"],
+    [
+        "a",
+        "a=",
+        "A=k",
+        "a=k:boss",
+        "a=k:worker:p q",
+        "a=k:tenant:p",
+        "a=k,b=k",
+        "=k",
+        "a=k:worker:shared/x+p",
+        "a=k:worker:shared/",
+    ],
 )
 def test_wrong_keys_are_refused_without_being_shown(text: str) -> None:
     with pytest.raises(ValueError, match=r"entry \d|same key") as error:

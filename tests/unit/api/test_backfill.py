@@ -281,3 +281,17 @@ async def test_what_new_zone_data_moved(api: Api) -> None:
     none = await api.get("/v1/tz-shifts?version=2020a", key="operator-key")
     assert none.json() == {"tzVersion": "2020a", "count": 0, "shifts": []}
     assert (await api.get("/v1/tz-shifts")).status_code == 403
+
+
+async def test_a_key_with_another_window_is_refused(api: Api) -> None:
+    await api.call("PUT", "/v1/jobs/a", HOURLY)
+    made = await backfill(api, "a", "2026-04-30T00:00:00Z", "2026-04-30T02:00:00Z", idempotency="b")
+    window = {"from": "2026-04-30T00:00:00Z", "to": "2026-04-30T02:00:00Z"}
+    for other in ({"to": "2026-04-30T03:00:00Z"}, {"rerun": True}, {"priority": "high"}):
+        answer = await api.post("/v1/jobs/a/backfill", window | other, idempotency="b", fresh=True)
+        assert (answer.status_code, answer.json()["code"]) == (422, "idempotency_key_reused"), other
+    again = await backfill(api, "a", window["from"], window["to"], idempotency="b", reason="once more")
+    assert (again["backfillId"], again["count"]) == (made["backfillId"], 2)
+    listed = await api.get("/v1/executions?kind=backfill", fresh=True)
+    assert len(listed.json()["executions"]) == 2
+    assert (await backfill(api, "a", window["from"], window["to"], idempotency="c"))["count"] == 0

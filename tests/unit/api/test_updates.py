@@ -150,8 +150,9 @@ async def test_versions(api: Api) -> None:
         ({"timeoutSec": 0}, "timeoutSec"),
         ({"timeoutSec": "x"}, "timeoutSec"),
         ({"queueLimit": None, "maxDeliveries": 0}, "maxDeliveries"),
-        ({"exclusionGroup": "g"}, "exclusionGroup"),
-        ({"target": {"pool": "shared/x"}}, "target.pool"),
+        ({"exclusionGroup": "a b"}, "exclusionGroup"),
+        ({"latenessAlertSec": 0}, "latenessAlertSec"),
+        ({"target": {"pool": "shared/x/y"}}, "target.pool"),
         ('{"name": "a", "name": "b"}', "name"),
         ("[]", "body"),
         ('{"payload": NaN}', "payload"),
@@ -230,3 +231,52 @@ async def test_a_repeated_registration_is_answered_alike_after_an_update(api: Ap
     [result] = (await api.post("/v1/jobs/batch", batch)).json()["results"]
     assert (result["job"], result["replayed"]) == (first.json(), True)
     assert (await shown(api, job_id))["version"] == 2
+
+
+@pytest.mark.parametrize(
+    "change", [{}, {"name": None}, {"timeoutSec": 21_600}, {"schedule": {"cron": "0 9 * * *"}}]
+)
+async def test_a_patch_that_changes_nothing_makes_no_version(api: Api, change: Any) -> None:
+    job = {
+        "schedule": {"cron": "0 9 * * *"},
+        "payload": {"n": 1},
+        "exclusionGroup": "g",
+        "latenessAlertSec": 5,
+    }
+    await api.call("PUT", "/v1/jobs/a", job)
+    answer = await patch(api, "a", change, 1)
+    assert (answer.status_code, answer.json()["version"], answer.headers["ETag"]) == (200, 1, '"1"')
+    types = [event["type"] for event in (await api.get("/v1/jobs/a/events", fresh=True)).json()["events"]]
+    assert types == ["JobRegistered"]
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        {"everySec": 60, "jitterSec": 30, "maxRuns": 5},
+        {"runAt": "2026-06-01T12:00:00.5", "timeZone": "Asia/Tokyo"},
+        {"delaySec": 90},
+        {"cron": "H H * * *", "endAt": "2027-01-01T00:00:00Z"},
+    ],
+    ids=lambda schedule: next(iter(schedule)),
+)
+async def test_an_empty_patch_of_any_schedule_makes_no_version(api: Api, schedule: Any) -> None:
+    await api.call("PUT", "/v1/jobs/a", {"schedule": schedule, "payloadBase64": "AAE="})
+    api.log.advance(7)
+    assert (await patch(api, "a", {}, 1)).json()["version"] == 1
+
+
+async def test_group_and_lateness_alert_are_shown_changed_and_found(api: Api) -> None:
+    made = await api.call(
+        "PUT",
+        "/v1/jobs/a",
+        {"schedule": {"everySec": 60}, "exclusionGroup": "ledger", "latenessAlertSec": 5},
+    )
+    assert (made.json()["exclusionGroup"], made.json()["latenessAlertSec"]) == ("ledger", 5)
+    await api.call("PUT", "/v1/jobs/b", {"schedule": {"everySec": 60}, "target": {"pool": "shared/gpu"}})
+    found = (await api.get("/v1/jobs?exclusionGroup=ledger", fresh=True)).json()["jobs"]
+    assert [job["jobId"] for job in found] == ["a"]
+    changed = await patch(api, "a", {"exclusionGroup": None, "latenessAlertSec": 7}, 1)
+    assert (changed.json()["exclusionGroup"], changed.json()["latenessAlertSec"]) == (None, 7)
+    assert (await api.get("/v1/jobs?exclusionGroup=ledger", fresh=True)).json()["jobs"] == []
+    assert (await api.get("/v1/jobs/b", fresh=True)).json()["target"]["pool"] == "shared/gpu"

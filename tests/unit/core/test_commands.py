@@ -6,13 +6,15 @@ from typing import Any
 
 import pytest
 
-from schemas.commands import RegisterMode, Slot
+from schemas.commands import CancelJob, Complete, Completion, ConfigureTenant, RegisterMode, RequestWork, Slot
 from schemas.entities import Execution, ExecutionKind, RetryPolicy, Tenant, WaitingFor
 from schemas.entities import ExecutionStatus as E
 from schemas.entities import JobStatus as J
 from schemas.ids import derived_job_id
 from schemas.replies import CommandDone
+from schemas.topics import REPLY_PARTITIONS
 from streams.core.engine import Engine
+from streams.core.validation import check
 from tests.unit.core.world import TENANT, World, granted, hints, rebuild, seen
 
 PUT = RegisterMode.PUT
@@ -455,3 +457,33 @@ def test_a_key_that_is_used_again_after_a_day_makes_another_execution() -> None:
         pairs.add((grant.execution.execution_id, grant.execution.lease_epoch))
         world.complete(grant)
     assert len(pairs) == 3
+
+
+@pytest.mark.parametrize("reply_partition", [-2, REPLY_PARTITIONS, 2**31 - 1])
+def test_a_reply_partition_that_is_not_there_is_refused_and_not_written_to(reply_partition: int) -> None:
+    """Of every kind of command: a writer that fails would end everybody's transaction."""
+    world = World()
+    (grant,) = dead_and_claimed(world)
+    common: dict[str, Any] = {
+        "command_id": "c",
+        "tenant": TENANT,
+        "actor": "a",
+        "session": "s",
+        "reply_partition": reply_partition,
+    }
+    events = len(world.log)
+    for command in (
+        CancelJob(**common, job_id="job-1"),
+        ConfigureTenant(**common, weight=2),
+        Complete(**common, items=(Completion(execution_id=grant, worker_id="A", lease_epoch=1),)),
+        RequestWork(**common, pool="default", seq=1, grants_seen=0, park_sec=20, slots=()),
+    ):
+        assert check(command)[0].field == "replyPartition"
+        assert world.run(command) == []
+    assert len(world.log) == events
+
+
+def dead_and_claimed(world: World) -> list[str]:
+    world.register("job-1", delay_sec=0)
+    world.run()
+    return [grant.execution.execution_id for grant in world.claim("A")]

@@ -9,8 +9,11 @@ import itertools
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 from bench.partition import ACTOR, POOL, SESSION, TENANT, completions, registrations
+from bench.report import VALID, spread
+from bench.wire import Refused
 from schemas import codec
 from schemas.commands import Command, RequestWork, Slot
 from schemas.replies import CommandDone, Granted, Reply, WorkDone
@@ -26,6 +29,18 @@ RENEW_SEC = 5.0
 PARK_SEC = 60
 QUEUED = 5_000
 """Registrations handed to the client at once."""
+WARM_UP = 2_000
+WARM_UP_LEAD_MS = 3_000
+WARM_UP_SEC = 60.0
+
+
+class Came(NamedTuple):
+    """A grant as it came, in Unix milliseconds."""
+
+    partition: int
+    due_ms: int
+    started_ms: int
+    received_ms: int
 
 
 class Service:
@@ -38,17 +53,30 @@ class Service:
         self._reader = log.reader(Isolation.COMMITTED)
         self._reader.assign({TopicPartition(topics.replies, REPLIES): 0})
         self._seq = itertools.count(1)
+        self._numbers = itertools.count()
         self._seen: dict[int, int] = {}
-        self.late_ms: list[int] = []
-        self.received_ms: list[int] = []
-        self.accepted: Counter[str] = Counter()
         self._reported: dict[str, list[str]] = {}
+        self.came: list[Came] = []
+        self.accepted: Counter[str] = Counter()
         self.refused = 0
         self.last_ms = 0
 
-    def register(self, first: int, count: int, due_ms: int, within_sec: float) -> int:
-        """How many of them were answered 201."""
-        waiting = self._encoded(first, count, due_ms)
+    def warm_up(self, credit: int) -> float:
+        """A small herd that counts for nothing; how many were registered a second."""
+        began = time.perf_counter()
+        made = self.register(WARM_UP, wall_ms() + WARM_UP_LEAD_MS, WARM_UP_SEC)
+        rate = made / (time.perf_counter() - began)
+        self.work(made, credit, WARM_UP_SEC)
+        if len(self.accepted) < WARM_UP:
+            raise Refused(f"only {len(self.accepted)} of {WARM_UP} executions of the warm-up ran")
+        self.came.clear()
+        self.accepted.clear()
+        self.last_ms = 0
+        return rate
+
+    def register(self, count: int, due_ms: int, within_sec: float, spacing_ms: float = 0) -> int:
+        """One-off jobs, due at the same time or one after the other; how many were answered 201."""
+        waiting = self._encoded(count, due_ms, spacing_ms)
         sent = answered = made = 0
         deadline = time.monotonic() + within_sec
         while answered < count and time.monotonic() < deadline:
@@ -61,12 +89,20 @@ class Service:
                     made += reply.status == 201
         return made
 
-    def _encoded(self, first: int, count: int, due_ms: int) -> Iterator[Outgoing]:
-        for command in registrations(first, count, due_ms):
+    def _encoded(self, count: int, due_ms: int, spacing_ms: float) -> Iterator[Outgoing]:
+        first = next(self._numbers)
+        self._numbers = itertools.count(first + count)
+        for command in registrations(first, count, due_ms, spacing_ms):
             partition = partition_of(TENANT, command.job_id, self._shards, self._partitions)
             yield Outgoing(self._topics.commands, partition, TENANT.encode(), codec.encode(command))
 
-    def work(self, expected: int, credit: int, within_sec: float, each_turn: Callable[[], None]) -> None:
+    def work(
+        self,
+        expected: int,
+        credit: int,
+        within_sec: float,
+        each_turn: Callable[[], None] = lambda: None,
+    ) -> None:
         """Asks, and completes what it gets, until that many outcomes are accepted or the time is up."""
         deadline = time.monotonic() + within_sec
         target = len(self.accepted) + expected
@@ -80,6 +116,22 @@ class Service:
                     self._ask(partition, credit)
             for partition in {self._take(reply) for reply in self._replies()} - {-1}:
                 self._ask(partition, credit)
+
+    def verdict(self, registered: int) -> dict[str, Any]:
+        """Lateness, and whether everything ran once and nothing early."""
+        lost = registered - len(self.accepted)
+        twice = sum(count - 1 for count in self.accepted.values())
+        late = [each.started_ms - each.due_ms for each in self.came]
+        early = sum(ms < 0 for ms in late)
+        return {
+            "startedLateMs": spread(late),
+            "receivedLateMs": spread([each.received_ms - each.due_ms for each in self.came]),
+            "lost": lost,
+            "acceptedTwice": twice,
+            "early": early,
+            "refused": self.refused,
+            VALID: lost == twice == early == self.refused == 0,
+        }
 
     def close(self) -> None:
         """Lets go of the connections."""
@@ -107,8 +159,9 @@ class Service:
         now_ms = wall_ms()
         self._seen[reply.partition] = reply.number
         executions = [grant.execution for grant in reply.grants]
-        self.late_ms += [each.started_ms - each.scheduled_ms for each in executions]
-        self.received_ms += [now_ms - each.scheduled_ms for each in executions]
+        self.came += [
+            Came(reply.partition, each.scheduled_ms, each.started_ms, now_ms) for each in executions
+        ]
         for command in completions(reply.grants, f"outcomes-{reply.partition}-{reply.number}"):
             self._reported[command.command_id] = [item.execution_id for item in command.items]
             self._work(reply.partition, command)

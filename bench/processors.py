@@ -1,0 +1,148 @@
+"""Processors and a broker alone, in a temporary folder on loopback: no API, no read model.
+
+Owns their start, kill, stop and restart, and who runs which partition (topic `status`). The load is a
+trusted service that writes commands and reads replies (`service`).
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from bench.partition import TENANT
+from bench.service import Service
+from bench.usage import Usage
+from bench.wire import Refused
+from dev import processes
+from dev.kafka import find_or_start
+from dev.server import PROCESSOR, ROOT
+from schemas import codec
+from schemas.replies import PartitionStatus
+from schemas.topics import Topics
+from streams.ambient import new_id, wall_ms
+from streams.runtime.partition import PartitionState
+from streams.transport.kafka.log import KafkaLog
+from streams.transport.log import Isolation, TopicPartition
+
+READY_SEC = 60.0
+STOP_SEC = 30.0
+POLL_SEC = 0.05
+
+
+class Processors:
+    """Made by `running`."""
+
+    def __init__(
+        self, folder: Path, bootstrap: str, broker_pid: int | None, *, partitions: int, shards: int
+    ) -> None:
+        self.folder = folder
+        self.topics = Topics(f"bench-{new_id()[:8]}")
+        self.partitions = partitions
+        self.shards = shards
+        self.log = KafkaLog(bootstrap)
+        self._broker_pid = broker_pid
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._environment = {
+            "HORARIUM_KAFKA": bootstrap,
+            "HORARIUM_DATA": str(folder),
+            "HORARIUM_NAMESPACE": self.topics.namespace,
+            "HORARIUM_PARTITIONS": str(partitions),
+            "HORARIUM_DEV_SHARDS": f"{TENANT}={shards}",
+        }
+
+    def start(self, name: str) -> None:
+        """Returns at once; `wait_until_running` says when it serves."""
+        self._processes[name] = processes.start(
+            [sys.executable, *PROCESSOR[1:]],
+            log=self.folder / f"{name}.log",
+            environment={**self._environment, "HORARIUM_INSTANCE": name},
+            cwd=ROOT,
+        )
+
+    def kill(self, name: str) -> None:
+        """As a crash would."""
+        processes.kill(self._processes.pop(name))
+
+    def stop(self, name: str) -> bool:
+        """In good order; False if it had to be killed."""
+        return processes.stop(self._processes.pop(name), STOP_SEC)
+
+    def stop_all(self) -> None:
+        processes.stop_all(list(self._processes.values()), STOP_SEC)
+        self._processes.clear()
+
+    def forget_state(self, name: str) -> None:
+        """Deletes what a stopped processor kept on its disk."""
+        shutil.rmtree(self.folder / "state" / name)
+
+    def wait_until_running(self, since_ms: int, within_sec: float = READY_SEC) -> dict[int, str]:
+        """Owner of each partition, once every one said after `since_ms` that it runs. Raises Refused."""
+        deadline = time.monotonic() + within_sec
+        status = TopicPartition(self.topics.status, 0)
+        while not (self.log.partitions(status.topic) and self.log.partitions(self.topics.replies)):
+            self._check(deadline)
+            threading.Event().wait(POLL_SEC)
+        owners: dict[int, str] = {}
+        reader = self.log.reader(Isolation.COMMITTED)
+        try:
+            reader.assign({status: 0})
+            while len(owners) < self.partitions:
+                self._check(deadline)
+                for record in reader.poll(1_000, POLL_SEC):
+                    said = codec.decode(record.value) if record.value else None
+                    if not isinstance(said, PartitionStatus) or said.at_ms < since_ms:
+                        continue
+                    if said.state == PartitionState.RUNNING:
+                        owners[said.partition] = said.owner
+                    else:
+                        owners.pop(said.partition, None)
+        finally:
+            reader.close()
+        return owners
+
+    def _check(self, deadline: float) -> None:
+        dead = [name for name, process in self._processes.items() if process.poll() is not None]
+        if dead or time.monotonic() > deadline:
+            name = (dead or list(self._processes))[0]
+            what = "ended" if dead else "is not ready in time"
+            raise Refused(f"{name} {what}:\n{processes.tail(self.folder / f'{name}.log')}")
+
+    def usage(self) -> Usage:
+        """CPU of processors and broker; a given broker (HORARIUM_KAFKA, Docker) is not ours to look at."""
+        pids = {name: process.pid for name, process in self._processes.items()}
+        if self._broker_pid is not None:
+            pids["broker"] = self._broker_pid
+        return Usage(pids)
+
+    @contextmanager
+    def service(self) -> Iterator[Service]:
+        """A client that registers, claims and completes."""
+        service = Service(self.log, self.topics, shards=self.shards, partitions=self.partitions)
+        try:
+            yield service
+        finally:
+            service.close()
+
+
+@contextmanager
+def running(*, processors: int = 1, partitions: int = 8, shards: int = 8) -> Iterator[Processors]:
+    """A broker and this many processors, `p0`, `p1` …, which run all partitions."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="horarium-bench-")))
+        found = stack.enter_context(find_or_start(folder / "kafka", keep=False))
+        broker_pid = found.broker.pid if found.broker is not None else None
+        made = Processors(folder, found.bootstrap, broker_pid, partitions=partitions, shards=shards)
+        stack.callback(made.log.close)
+        stack.callback(made.stop_all)
+        since_ms = wall_ms()
+        for number in range(processors):
+            made.start(f"p{number}")
+        made.wait_until_running(since_ms)
+        yield made

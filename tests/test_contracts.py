@@ -20,6 +20,7 @@ SERVER = ("schemas", "streams", "projections", "api")
 ONLY_IN = {
     "confluent_kafka": ("streams.transport.kafka.",),
     "rocksdict": ("streams.store.rocks",),
+    "obstore": ("streams.store.buckets",),
     "fastavro": ("schemas.codec",),
     "sqlalchemy": ("projections.",),
     "psycopg": ("projections.",),

@@ -69,6 +69,10 @@ class ProcessorSettings(CommonSettings):
     """`tenant=k,…`: tenants made at the first start of a development server."""
     dev_jitter: Annotated[dict[str, int], NoDecode] = {}
     """`tenant=seconds,…`: jitter of a tenant's 5-field cron jobs that name none."""
+    snapshot_dir: str = ""
+    """Where snapshots are kept: a folder, or the URL of a bucket and a prefix in it. Empty: nowhere."""
+    snapshot_sec: int = Field(default=300, ge=0, le=86_400)
+    """How often one is taken of each partition. 0: never, but those that are there are used."""
     metrics_host: str = "127.0.0.1"
     metrics_port: int = Field(default=0, ge=0, le=65_535)
     """0: no metrics endpoint."""

@@ -17,10 +17,13 @@ from prometheus_client import start_http_server
 from streams import ambient
 from streams.ambient import Clock
 from streams.config import ProcessorSettings, SettingsError
+from streams.runtime.background import Threads
 from streams.runtime.checkpoint import Step
 from streams.runtime.partition import Ambient, GivenUp
 from streams.runtime.telemetry import Telemetry, log_as_json
 from streams.runtime.wiring import build, nothing
+from streams.store.buckets import open_objects
+from streams.store.objects import ObjectsError
 from streams.store.rocks import RocksFolder, StateFolderBusyError
 from streams.transport.kafka.log import KafkaLog
 from streams.transport.log import LogError
@@ -42,7 +45,7 @@ class Stop:
 
 
 def run(settings: ProcessorSettings, stop: Stop, on_step: Callable[[Step], None] = nothing) -> None:
-    """Until a signal comes. Raises GivenUp, SettingsError, StateFolderBusyError or LogError."""
+    """Until a signal comes. Raises GivenUp, SettingsError, StateFolderBusyError, ObjectsError or LogError."""
     telemetry = Telemetry()
     if settings.metrics_port:
         try:
@@ -56,7 +59,10 @@ def run(settings: ProcessorSettings, stop: Stop, on_step: Callable[[Step], None]
         stack.callback(folder.close)
         log = KafkaLog(settings.kafka)
         stack.callback(log.close)
-        processor = build(settings, log, folder, times, telemetry, on_step)
+        objects = open_objects(settings.snapshot_dir) if settings.snapshot_dir else None
+        processor = build(
+            settings, log, folder, times, telemetry, on_step, objects=objects, background=Threads()
+        )
         telemetry.info("processor started", partitions=settings.partitions, namespace=settings.namespace)
         try:
             while not stop.wanted:
@@ -72,7 +78,7 @@ def main() -> None:
         settings = ProcessorSettings.load()
         log_as_json(settings.instance, settings.log_level)
         run(settings, stop)
-    except (GivenUp, SettingsError, StateFolderBusyError, LogError) as error:
+    except (GivenUp, SettingsError, StateFolderBusyError, LogError, ObjectsError) as error:
         sys.stderr.write(f"{error}\n")
         sys.exit(REFUSED)
 

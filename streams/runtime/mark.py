@@ -81,6 +81,11 @@ def why_unusable(store: KeyValue, mark: Mark | None, topic_id: str, start: int, 
     """ "" if the log, from `start` to its read-uncommitted `end`, can complete the store."""
     if mark is None:
         return "it does not say what it holds" if next(iter(store.scan(b"e", b"f")), None) else ""
+    return why_behind(mark, topic_id, start, end, now_ms)
+
+
+def why_behind(mark: Mark, topic_id: str, start: int, end: int, now_ms: int) -> str:
+    """As `why_unusable`, by what a store or a snapshot says of itself."""
     if mark.format != FORMAT:
         return f"its keys have format {mark.format}, not {FORMAT}"
     if mark.topic_id != topic_id:

@@ -13,12 +13,15 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
+from msgspec.structs import replace
+
 from schemas.entities import Record as LogRecord
 from schemas.events import Event
 from streams.ambient import Clock
 from streams.core.effects import Effect
 from streams.core.transaction import Logged, Source
-from streams.runtime.mark import NO_MARK, NOWHERE, Mark, Positions
+from streams.runtime.mark import NO_MARK, NOWHERE, Mark, Positions, write_marked
+from streams.runtime.snapshots import Manifest
 from streams.store.kv import Batch, KeyValue
 from streams.transport.log import Record
 
@@ -153,6 +156,8 @@ class Partition:
     """The last pass over the timers was cut at its limit."""
     lease_check_ms: int = 0
     restore_remaining: int = 0
+    snapshot: Manifest | None = None
+    """The newest that this process knows of."""
     unanswered: Sequence[Event] = ()
     """Young events that another process committed, and may have died before it answered."""
 
@@ -172,6 +177,12 @@ class Partition:
     def forget_fetched(self) -> None:
         self.work.clear()
         self.commands.clear()
+
+    def mark_complete(self, now_ms: int) -> None:
+        """Of a partition that runs: its store says that up to now nothing was missed."""
+        if self.store is not None:
+            self.mark = replace(self.mark, complete_ms=now_ms)
+            write_marked(self.store, Batch(), self.mark)
 
     def close(self) -> None:
         """Everything applied is written already; the log has the rest."""

@@ -12,22 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
 from schemas.topics import Topics
 from streams.core.effects import Alert
 from streams.runtime.checkpoint import Checkpoint
 from streams.runtime.deciding import BATCH_RECORDS, Decider
 from streams.runtime.late import LateReplies
-from streams.runtime.mark import write_marked
 from streams.runtime.ownership import HANDED_OVER, Ownership
 from streams.runtime.partition import Ambient, Codec, Partition, PartitionState, Settlement
 from streams.runtime.recovery import Recovery
+from streams.runtime.snapshotting import Snapshotter
 from streams.runtime.status import StatusBoard
 from streams.runtime.telemetry import Telemetry
 from streams.runtime.tenants import TenantDirectory
 from streams.runtime.turns import Turns
-from streams.store.kv import Batch
 from streams.transport.log import (
     GroupReader,
     Isolation,
@@ -69,6 +66,7 @@ class Processor:
         status: StatusBoard,
         tenants: TenantDirectory,
         late: LateReplies,
+        snapshots: Snapshotter,
         telemetry: Telemetry,
     ) -> None:
         self._log = log
@@ -80,6 +78,7 @@ class Processor:
         self._status = status
         self._tenants = tenants
         self._late = late
+        self._snapshots = snapshots
         self._telemetry = telemetry
         decider = Decider(
             topics, partition_count, codec, ambient, checkpoint, telemetry, self._stop_partition
@@ -115,6 +114,7 @@ class Processor:
         self._turns.take(self.ownership.running(), self._membership)
         self._status.refresh(self.ownership)
         self._renew_marks()
+        self._snapshots.step(self.ownership.running())
         self._close_one()
 
     def stop(self) -> None:
@@ -125,6 +125,7 @@ class Processor:
         while self._closing:
             self._close_one()
         self._recovery.close()
+        self._snapshots.close()
         self._work.close()
         self._tenants.close()
         self._checkpoint.close(FLUSH_SEC)
@@ -147,7 +148,7 @@ class Processor:
         if self._turns.paused:
             return WAIT_MS / 1000
         now_ms = self._ambient.clock.now_ms()
-        wait_ms = 0 if self._recovery else WAIT_MS
+        wait_ms = 0 if self._recovery.replaying else WAIT_MS
         for partition in self.ownership.running():
             if partition.backlog or partition.more_due or not partition.opened:
                 return 0
@@ -286,12 +287,7 @@ class Processor:
             return
         self._marks_ms = self._ambient.monotonic_ms()
         for partition in self.ownership.running():
-            self._mark_complete(partition)
-
-    def _mark_complete(self, partition: Partition) -> None:
-        if partition.store is not None:
-            partition.mark = msgspec.structs.replace(partition.mark, complete_ms=self._ambient.clock.now_ms())
-            write_marked(partition.store, Batch(), partition.mark)
+            partition.mark_complete(self._ambient.clock.now_ms())
 
     # -- what the group says, and what goes wrong
 
@@ -313,11 +309,12 @@ class Processor:
         if self._group is not None:
             self._turns.hand_over(partitions, self._group.membership())
         for partition in partitions:
-            self._mark_complete(partition)
+            partition.mark_complete(self._ambient.clock.now_ms())
 
     def _gone(self, partition: Partition, why: str) -> None:
         self._recovery.drop(partition.number)
         self._turns.forget(partition)
+        self._snapshots.forget(partition)
         self._work_changed = True
         self._closing.append(partition)
         self._status.forget(partition, why == HANDED_OVER)
@@ -337,6 +334,7 @@ class Processor:
         partition.reason = str(error)
         self._recovery.drop(partition.number)
         self._turns.forget(partition)
+        self._snapshots.forget(partition)
         if self._group is not None:
             self._group.hold(partition.number)
         partition.close()

@@ -92,6 +92,17 @@ class Telemetry:
         self.restore_remaining = gauge(
             "restore_remaining_records", "Offsets still to be replayed", "partition"
         )
+        self.takeover_tail = gauge(
+            "takeover_tail_records",
+            "Offsets that the newest take-over of the partition had to replay",
+            "partition",
+        )
+        self.snapshots = counter("snapshots", "Snapshots taken, failed, or refused at a take-over", "outcome")
+        self.snapshot_bytes = counter("snapshot_bytes", "Carried to where snapshots are kept")
+        self.snapshot_age = gauge("snapshot_age_seconds", "Age of the newest snapshot known", "partition")
+        self.snapshot_tail = gauge(
+            "snapshot_tail_records", "Offsets of events since the newest snapshot known", "partition"
+        )
         self.owner = gauge("partition_owner", "1: this process owns the partition and runs it", "partition")
         self.lag = gauge("lag", "Records of a topic that are not decided yet", "topic", "partition")
         self.fenced = counter("fenced_writes", "Transactions that the broker refused to this process")
@@ -121,6 +132,23 @@ class Telemetry:
     def transaction(self, outcome: str, seconds: float) -> None:
         self.transactions.labels(outcome).inc()
         self.transaction_seconds.observe(seconds)
+
+    def tail_at(self, partition: int, records: int) -> None:
+        """At a take-over: what is to be replayed on top of the store it begins with."""
+        self.takeover_tail.labels(str(partition)).set(records)
+        LOGGER.info("replays the tail", extra={"partition": partition, "tail": records})
+
+    def snapshot_refused(self, partition: int, why: str) -> None:
+        self.snapshots.labels("refused").inc()
+        self.warning(f"snapshot is not used: {why}", partition=partition)
+
+    def snapshot_gone(self, partition: int) -> None:
+        """It is another process's to watch."""
+        for watched in (self.snapshot_age, self.snapshot_tail):
+            try:
+                watched.remove(str(partition))
+            except KeyError:
+                continue
 
     def alert(self, alert: Alert, **where: object) -> None:
         """An error line and a count: this is for people."""

@@ -11,17 +11,22 @@ from functools import partial
 from schemas import codec
 from streams.config import ProcessorSettings
 from streams.core.engine import Engine
+from streams.runtime.background import Background, Slices
 from streams.runtime.checkpoint import Checkpoint, Step
 from streams.runtime.late import LateReplies
 from streams.runtime.partition import Ambient
 from streams.runtime.predecessor import Predecessors
 from streams.runtime.processor import Processor
-from streams.runtime.recovery import EngineFactory, Recovery
+from streams.runtime.recovery import Recovery
+from streams.runtime.snapshots import Library
+from streams.runtime.snapshotting import Snapshotter
+from streams.runtime.starting import EngineFactory, StartingStores
 from streams.runtime.startup import ensure_topics, insist
 from streams.runtime.status import StatusBoard
 from streams.runtime.telemetry import Telemetry
 from streams.runtime.tenants import TenantDirectory
 from streams.store.kv import StoreFolder
+from streams.store.objects import Objects
 from streams.transport.log import Log
 
 
@@ -37,8 +42,13 @@ def build(
     telemetry: Telemetry,
     on_step: Callable[[Step], None] = nothing,
     make_engine: EngineFactory | None = None,
+    objects: Objects | None = None,
+    background: Background | None = None,
 ) -> Processor:
-    """A processor whose topics are checked and whose tenants are read; it owns nothing yet."""
+    """A processor whose topics are checked and whose tenants are read; it owns nothing yet.
+
+    `objects`: where snapshots are kept, if anywhere. `background`: whoever copies them; by default the loop.
+    """
     topics = settings.topics
     ensure_topics(log, settings, telemetry)
     tenants = TenantDirectory(log, topics, settings.partitions, codec, telemetry)
@@ -48,17 +58,13 @@ def build(
         partial(Checkpoint, log, topics, settings.transactional_id, codec, times, telemetry, on_step)
     )
     predecessors = Predecessors(log, topics, settings.transactional_id, codec, times, telemetry)
-    recovery = Recovery(
-        log,
-        topics,
-        settings.group,
-        folder,
-        make_engine or (lambda number, store: Engine(number, store, codec, tenants)),
-        codec,
-        times,
-        predecessors,
-        telemetry,
-    )
+    background = background or Slices()
+    library = None if objects is None else Library(objects, settings.namespace)
+    make_engine = make_engine or (lambda number, store: Engine(number, store, codec, tenants))
+    stores = StartingStores(log, topics, folder, make_engine, library, background, times, telemetry)
+    recovery = Recovery(log, topics, settings.group, stores, codec, times, predecessors, telemetry)
+    every_ms = settings.snapshot_sec * 1000
+    snapshots = Snapshotter(folder, library, background, settings.instance, every_ms, times, telemetry)
     status = StatusBoard(log, topics, settings.instance, checkpoint.publish, codec, times, telemetry)
     return Processor(
         log,
@@ -72,5 +78,6 @@ def build(
         status,
         tenants,
         LateReplies(log, topics, codec, checkpoint.answer),
+        snapshots,
         telemetry,
     )

@@ -18,7 +18,7 @@ from streams.config import ProcessorSettings
 from streams.core.engine import Engine
 from streams.runtime.checkpoint import Step
 from streams.runtime.partition import Ambient, Partition
-from streams.runtime.recovery import EngineFactory
+from streams.runtime.starting import EngineFactory
 from streams.runtime.telemetry import Telemetry
 from streams.runtime.wiring import build
 from streams.store.memory import MemoryFolder

@@ -23,7 +23,7 @@ from streams.runtime.partition import Ambient, GivenUp
 from streams.runtime.telemetry import Telemetry, log_as_json
 from streams.runtime.wiring import build, nothing
 from streams.store.buckets import open_objects
-from streams.store.objects import ObjectsError
+from streams.store.objects import Objects, ObjectsError
 from streams.store.rocks import RocksFolder, StateFolderBusyError
 from streams.transport.kafka.log import KafkaLog
 from streams.transport.log import LogError
@@ -45,7 +45,7 @@ class Stop:
 
 
 def run(settings: ProcessorSettings, stop: Stop, on_step: Callable[[Step], None] = nothing) -> None:
-    """Until a signal comes. Raises GivenUp, SettingsError, StateFolderBusyError, ObjectsError or LogError."""
+    """Until a signal comes. Raises GivenUp, SettingsError, StateFolderBusyError or LogError."""
     telemetry = Telemetry()
     if settings.metrics_port:
         try:
@@ -59,7 +59,7 @@ def run(settings: ProcessorSettings, stop: Stop, on_step: Callable[[Step], None]
         stack.callback(folder.close)
         log = KafkaLog(settings.kafka)
         stack.callback(log.close)
-        objects = open_objects(settings.snapshot_dir) if settings.snapshot_dir else None
+        objects = _snapshot_place(settings)
         processor = build(
             settings, log, folder, times, telemetry, on_step, objects=objects, background=Threads()
         )
@@ -72,13 +72,22 @@ def run(settings: ProcessorSettings, stop: Stop, on_step: Callable[[Step], None]
     telemetry.info("processor stopped")
 
 
+def _snapshot_place(settings: ProcessorSettings) -> Objects | None:
+    if not settings.snapshot_dir:
+        return None
+    try:
+        return open_objects(settings.snapshot_dir)
+    except ObjectsError as error:
+        raise GivenUp(f"HORARIUM_SNAPSHOT_DIR {error}") from error
+
+
 def main() -> None:
     stop = Stop()
     try:
         settings = ProcessorSettings.load()
         log_as_json(settings.instance, settings.log_level)
         run(settings, stop)
-    except (GivenUp, SettingsError, StateFolderBusyError, LogError, ObjectsError) as error:
+    except (GivenUp, SettingsError, StateFolderBusyError, LogError) as error:
         sys.stderr.write(f"{error}\n")
         sys.exit(REFUSED)
 

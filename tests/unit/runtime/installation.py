@@ -22,6 +22,7 @@ from streams.runtime.starting import EngineFactory
 from streams.runtime.telemetry import Telemetry
 from streams.runtime.wiring import build
 from streams.store.memory import MemoryFolder
+from streams.store.objects import Objects
 from streams.transport.log import Isolation, Outgoing, Record, TopicPartition
 from streams.transport.memory import MemoryLog
 from tests.unit.runtime.asking import Asker
@@ -74,6 +75,7 @@ class Process:
             self.telemetry,
             self._on_step,
             make_engine,
+            installation.objects,
         )
 
     def _on_step(self, step: Step) -> None:
@@ -125,6 +127,8 @@ class Installation(Asker):
         super().__init__()
         self.time = Time()
         self.partitions = partitions
+        self.objects: Objects | None = None
+        self.snapshot_sec = 60
         self.topics = Topics(NAMESPACE)
         self.log = MemoryLog(lambda: self.time.wall_ms)
         self.log.create_topics(catalogue(NAMESPACE, partitions, 1))
@@ -138,6 +142,7 @@ class Installation(Asker):
             data=Path("unused"),
             instance=name,
             dev_shards=self.shards,
+            snapshot_sec=self.snapshot_sec,
         )
 
     def start(

@@ -5,46 +5,16 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from schemas import codec
-from schemas.entities import Tenant
 from schemas.topics import DAY_MS
-from streams.core.engine import Engine
 from streams.core.keys import CHECKPOINT
 from streams.runtime import recovery
 from streams.runtime.mark import read_mark, write_marked
 from streams.runtime.partition import PartitionState
-from streams.store.kv import Batch, KeyValue
+from streams.store.kv import Batch
 from streams.store.memory import MemoryFolder
 from streams.transport.log import TopicPartition
+from tests.unit.runtime.applied import Applied
 from tests.unit.runtime.installation import Installation, Process
-
-
-class Applied:
-    """Makes engines that count what is applied to them."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def __call__(self, number: int, store: KeyValue) -> Engine:
-        applied = self
-
-        class Counting(Engine):
-            def apply(self, key: str, value: bytes | None) -> None:
-                applied.count += 1
-                super().apply(key, value)
-
-        return Counting(number, store, codec, _Here())
-
-
-class _Here:
-    def partition_of(self, tenant: str, job_id: str) -> int:
-        return 0
-
-    def partitions_of(self, tenant: str) -> list[int]:
-        return [0]
-
-    def settings_of(self, tenant: str) -> Tenant:
-        return Tenant(tenant=tenant)
 
 
 def stopped_with_jobs(world: Installation, count: int = 5) -> MemoryFolder:

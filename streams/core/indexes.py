@@ -6,6 +6,7 @@ what runs holds a slot until its worker was told or its lease ended. Owns the re
 
 from __future__ import annotations
 
+from functools import lru_cache
 from itertools import islice
 
 from schemas import ids
@@ -171,13 +172,16 @@ def _counters(execution: Execution) -> tuple[bytes, ...]:
     active = keys.active(job_key)
     if execution.waiting_for is WaitingFor.WORKER:
         return (active, keys.backlog(ids.pool_key(tenant, execution.pool), execution.priority, tenant))
-    if execution.status is not ExecutionStatus.RUNNING:
-        return (active,)
-    pool_key = ids.pool_key(tenant, execution.pool)
-    running = (active, keys.running_of_tenant(tenant), keys.running_in_pool(pool_key))
-    if pool_key == execution.pool:  # a shared one
-        return (*running, keys.running_in_shared(pool_key, tenant))
-    return running
+    if execution.status is ExecutionStatus.RUNNING:
+        return (active, *_running(tenant, execution.pool))
+    return (active,)
+
+
+@lru_cache(maxsize=4_096)  # asked twice a run, and few pools are busy at a time
+def _running(tenant: str, pool: str) -> tuple[bytes, ...]:
+    pool_key = ids.pool_key(tenant, pool)
+    running = (keys.running_of_tenant(tenant), keys.running_in_pool(pool_key))
+    return (*running, keys.running_in_shared(pool_key, tenant)) if pool_key == pool else running
 
 
 def _standing(execution: Execution) -> bytes:

@@ -259,8 +259,7 @@ def test_shares_hold_after_a_crash_since_what_runs_is_state() -> None:
     for tenant in WEIGHTS:
         register(world, tenant, 60)
     taken = take(world, 40)
-    world.engine = rebuild(compacted(world.log, len(world.log)))
-    world.engine._router = world.router
+    world.engine = rebuild(compacted(world.log, len(world.log)), world.router)
     world.store = world.engine.state.kv._base  # type: ignore[assignment]
     world.grants_seen = 0
     for grant in world.claim("x", 40, pool=POOL):

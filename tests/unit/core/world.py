@@ -153,7 +153,7 @@ class World:
 
     def rebuilt(self) -> Engine:
         """A new engine from the log alone."""
-        return rebuild(self.log)
+        return rebuild(self.log, self.router)
 
     def configure(self, tenant: str = TENANT, **settings: Any) -> None:
         """The tenants topic brought other settings."""
@@ -383,10 +383,10 @@ def _ref(grant: Grant) -> dict[str, Any]:
     return {"execution_id": e.execution_id, "worker_id": e.worker_id, "lease_epoch": e.lease_epoch}
 
 
-def rebuild(log: Sequence[tuple[str, bytes | None]]) -> Engine:
+def rebuild(log: Sequence[tuple[str, bytes | None]], router: OnePartition | None = None) -> Engine:
     """State from a log, as a taker without local state makes it."""
     store = MemoryStore()
-    engine = Engine(0, store, codec, OnePartition())
+    engine = Engine(0, store, codec, router or OnePartition())
     for key, value in log:
         engine.apply(key, value)
     store.write(engine.commit())

@@ -8,6 +8,7 @@ is outside the state hash. Tenants, pools and job ids never contain NUL (`schema
 from __future__ import annotations
 
 import struct
+from typing import NewType
 
 FORMAT = 2
 """Of all keys and values here; another one makes local stores be rebuilt from the log."""
@@ -165,20 +166,23 @@ def minute_prefix(stream: bytes, minute: int) -> bytes:
     return b"t" + stream + _MINUTE.pack(minute)
 
 
-def lane(priority: str, tenant: str) -> str:
-    """Timers of one priority and tenant stand together, so that a pass can give lanes their turns."""
-    return chr(_PRIORITY[priority][0] + ord("0")) + tenant
+Lane = NewType("Lane", str)
+"""Timers of one priority and tenant stand together, so that a pass can give lanes their turns."""
 
 
-def priority_of_lane(lane: str) -> str:
+def lane(priority: str, tenant: str) -> Lane:
+    return Lane(chr(_PRIORITY[priority][0] + ord("0")) + tenant)
+
+
+def priority_of_lane(lane: Lane) -> str:
     return PRIORITIES[ord(lane[0]) - ord("0")]
 
 
-def lane_prefix(stream: bytes, minute: int, lane: str) -> bytes:
+def lane_prefix(stream: bytes, minute: int, lane: Lane) -> bytes:
     return minute_prefix(stream, minute) + lane.encode() + b"\x00"
 
 
-def timer(stream: bytes, filed_ms: int, lane: str, key: str) -> bytes:
+def timer(stream: bytes, filed_ms: int, lane: Lane, key: str) -> bytes:
     """Time bucket entry: minute, lane, instant, and the log key of the entity to look at."""
     return lane_prefix(stream, filed_ms // MINUTE_MS, lane) + _TIME.pack(filed_ms) + key.encode()
 
@@ -187,13 +191,14 @@ def minute_of(timer_key: bytes) -> int:
     return int(_MINUTE.unpack_from(timer_key, 2)[0])
 
 
-def split_timer(timer_key: bytes) -> tuple[str, int, str]:
+def split_timer(timer_key: bytes) -> tuple[Lane, int, str]:
     """Lane, filed instant and log key of a time bucket entry."""
     end = timer_key.index(b"\x00", 6)
-    return timer_key[6:end].decode(), _TIME.unpack_from(timer_key, end + 1)[0], timer_key[end + 9 :].decode()
+    lane = Lane(timer_key[6:end].decode())
+    return lane, _TIME.unpack_from(timer_key, end + 1)[0], timer_key[end + 9 :].decode()
 
 
-def position(stream: bytes, minute: int, lane: str) -> bytes:
+def position(stream: bytes, minute: int, lane: Lane) -> bytes:
     """The newest handled entry of a lane in a minute."""
     return b"p" + stream + _MINUTE.pack(minute) + lane.encode()
 

@@ -303,7 +303,7 @@ class State:
                     self.timers.add(entity.finished_ms, lane, job_key)
 
 
-def _lane_of_execution(execution: Execution) -> str:
+def _lane_of_execution(execution: Execution) -> keys.Lane:
     """What is only to be forgotten holds up nobody."""
     if execution.status is ExecutionStatus.RUNNING:
         return keys.lane(Priority.NORMAL, execution.tenant)

@@ -18,6 +18,7 @@ from heapq import heapify, heappop, heappush
 from itertools import chain
 
 from streams.core import keys
+from streams.core.keys import Lane
 from streams.core.limits import WHEEL_AHEAD_MS, WHEEL_LANE_MAX
 from streams.core.priorities import by_turn
 from streams.store.overlay import Overlay
@@ -43,11 +44,11 @@ class TimeBuckets:
         self._kv = kv
         self._stream = stream
         self._floor_ms = self._stored_floor()
-        self._buckets: dict[tuple[int, str], _Bucket] = {}
-        self._tops: list[tuple[int, int, str]] = []  # (filed, minute, lane); may be out of date
-        self._served = dict.fromkeys(keys.PRIORITIES, "")  # the lane whose turn was the last
+        self._buckets: dict[tuple[int, Lane], _Bucket] = {}
+        self._tops: list[tuple[int, int, Lane]] = []  # (filed, minute, lane); may be out of date
+        self._served: dict[str, str] = dict.fromkeys(keys.PRIORITIES, "")  # the lane whose turn was the last
         self._step = 0  # turns of priorities so far
-        self._added: list[tuple[int, str, str]] = []
+        self._added: list[tuple[int, Lane, str]] = []
         self._loaded_to = 0  # first minute that is not in memory
         self._first = 0  # oldest minute that may have entries in the store
 
@@ -67,7 +68,7 @@ class TimeBuckets:
         """From here on nothing is filed at or before `now_ms`."""
         self._floor_ms = max(self._floor_ms, now_ms)
 
-    def add(self, due_ms: int, lane: str, key: str) -> None:
+    def add(self, due_ms: int, lane: Lane, key: str) -> None:
         """Files a timer."""
         filed = max(due_ms, self._floor_ms + 1)
         self._kv.put(keys.timer(self._stream, filed, lane, key), b"")
@@ -95,7 +96,7 @@ class TimeBuckets:
                 self._cut(lane, bucket)
         self._added.clear()
 
-    def _cut(self, lane: str, bucket: _Bucket) -> None:
+    def _cut(self, lane: Lane, bucket: _Bucket) -> None:
         """Leaves the later half to the store."""
         bucket.heap.sort()
         filed, key = bucket.heap[WHEEL_LANE_MAX]
@@ -149,29 +150,29 @@ class TimeBuckets:
             self._drop_finished_minutes(now_ms)
         return taken
 
-    def _turns(self, due: Iterable[str]) -> dict[str, deque[str]]:
+    def _turns(self, due: Iterable[Lane]) -> dict[str, deque[Lane]]:
         """Lanes with due entries by priority, beginning behind the one that was served last."""
-        turns: dict[str, deque[str]] = {priority: deque() for priority in keys.PRIORITIES}
+        turns: dict[str, deque[Lane]] = {priority: deque() for priority in keys.PRIORITIES}
         for lane in sorted(due, key=lambda lane: (lane <= self._served[keys.priority_of_lane(lane)], lane)):
             turns[keys.priority_of_lane(lane)].append(lane)
         return turns
 
-    def _next_turn(self, turns: dict[str, deque[str]]) -> deque[str] | None:
+    def _next_turn(self, turns: dict[str, deque[Lane]]) -> deque[Lane] | None:
         """The lanes of the priority whose turn it is, of those that have any. The round goes on over passes:
         one may be too short for all of it."""
         order = by_turn(self._step)
         self._step += 1
         return next((turns[priority] for priority in order if turns[priority]), None)
 
-    def _due_minutes(self, now_ms: int) -> dict[str, deque[int]]:
+    def _due_minutes(self, now_ms: int) -> dict[Lane, deque[int]]:
         """Takes every bucket with a due top off the heap of tops: minutes by lane, the oldest first."""
-        due: dict[str, dict[int, None]] = {}
+        due: dict[Lane, dict[int, None]] = {}
         while (filed := self.next_ms()) is not None and filed <= now_ms:
             _, minute, lane = heappop(self._tops)
             due.setdefault(lane, {})[minute] = None
         return {lane: deque(minutes) for lane, minutes in due.items()}
 
-    def _take(self, minute: int, lane: str, now_ms: int, share: int, taken: list[str]) -> bool:
+    def _take(self, minute: int, lane: Lane, now_ms: int, share: int, taken: list[str]) -> bool:
         """One turn of a lane in one of its minutes; True if there is more due."""
         bucket = self._buckets[minute, lane]
         last = bucket.heap[0]
@@ -204,7 +205,7 @@ class TimeBuckets:
                 heappush(self._tops, (bucket.heap[0][0], minute, lane))
             at = keys.after(keys.lane_prefix(self._stream, minute, lane))
 
-    def _load_bucket(self, minute: int, lane: str, bucket: _Bucket, start: bytes, now_ms: int) -> None:
+    def _load_bucket(self, minute: int, lane: Lane, bucket: _Bucket, start: bytes, now_ms: int) -> None:
         """Of a minute that is over only a share: after an outage there are many of them."""
         bucket.more = None
         room = SHARE if minute < now_ms // keys.MINUTE_MS else WHEEL_LANE_MAX

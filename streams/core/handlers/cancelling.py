@@ -6,8 +6,9 @@ from msgspec.structs import replace
 
 from schemas import ids
 from schemas.commands import CancelExecution, CancelJob
-from schemas.entities import Cursor, Execution, ExecutionStatus, Job, JobStatus, Skip, SkipReason
+from schemas.entities import Cursor, Execution, ExecutionStatus, Job, JobStatus, Priority, Skip, SkipReason
 from schemas.events import CursorMoved, JobCancelled
+from streams.core import keys
 from streams.core.handlers.firing import new_execution, scheduled
 from streams.core.handlers.following import follow_up
 from streams.core.handlers.outcome import Done
@@ -63,7 +64,8 @@ def cancel_left_over(tx: Transaction, job: Job, cursor: Cursor) -> None:
         stop(tx, execution)
     follow_up(tx, job, cursor)
     if ours and len(unfinished) == ENTITIES_PER_COMMAND_MAX:
-        tx.state.timers.add(tx.now_ms, job.tenant, ids.job_key(job.tenant, job.job_id))
+        lane = keys.lane(Priority.LOW, job.tenant)
+        tx.state.timers.add(tx.now_ms, lane, ids.job_key(job.tenant, job.job_id))
 
 
 def is_left_over(job: Job, cursor: Cursor, execution: Execution) -> bool:

@@ -48,7 +48,7 @@ class Timers:
         self.kv = Overlay(self.store)
         self.buckets = timebuckets.TimeBuckets(self.kv, b"g")
 
-    def add(self, due_ms: int, lane: str, key: str) -> None:
+    def add(self, due_ms: int, lane: keys.Lane, key: str) -> None:
         self.buckets.add(due_ms, lane, key)
 
     def write(self) -> None:

@@ -220,8 +220,8 @@ class BackfillAnswer(Answer, kw_only=True):
     occurrences: list[OccurrenceAnswer]
 
 
-class BulkAnswer(Answer, kw_only=True):
-    """How many jobs it was done to, or would be."""
+class CountAnswer(Answer, kw_only=True):
+    """To how many it was done, or would be."""
 
     count: int
 

@@ -8,7 +8,9 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api import (
+    alerts,
     backfills,
+    dead_letter_bulk,
     dead_letters,
     executions,
     health,
@@ -19,9 +21,13 @@ from api import (
     occurrences,
     openapi,
     operators,
+    own_tenant,
+    pools,
     problems,
     schedules,
     short_form,
+    stats,
+    tenants,
 )
 from api.health import Readiness
 from api.metrics import Metrics
@@ -40,7 +46,13 @@ ROUTERS = (
     executions.router,
     reports.router,
     claims.router,
+    dead_letter_bulk.router,
     dead_letters.router,
+    alerts.router,
+    own_tenant.router,
+    tenants.router,
+    pools.router,
+    stats.router,
     short_form.router,
     operators.router,
     health.router,

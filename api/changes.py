@@ -63,9 +63,21 @@ def checked(command: JobCommand) -> None:
 async def decide(
     services: Services, caller: Caller, job_id: str, command: JobCommand, key: RequestKey | None = None
 ) -> CommandDone:
-    """The partition's answer; Problem if it refused, or did not answer."""
+    """The answer of the job's partition; Problem if it refused, or did not answer."""
     checked(command)
-    partition = services.client.partition_of(caller.tenant, job_id)
+    return await decide_at(
+        services, caller, services.client.partition_of(caller.tenant, job_id), command, key
+    )
+
+
+async def decide_at(
+    services: Services,
+    caller: Caller,
+    partition: int,
+    command: JobCommand,
+    key: RequestKey | None = None,
+) -> CommandDone:
+    """As `decide`, at a partition that is known."""
     [outcome] = await decide_all(services, caller, [(partition, command)])
     if outcome is None:
         raise outcome_unknown(key.value if key is not None else "")

@@ -1,4 +1,4 @@
-"""Owns the endpoints of dead letters: list, get (read), replay one (decided)."""
+"""Owns the endpoints of dead letters: list, get (read), replay or discard one (decided)."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from api.auth import read_tenant
 from api.changes import answer, decide, encoded, envelope
 from api.idempotency import key_of
 from api.jobs import Owner, Viewer, tenant_param
-from api.models import ReplayBody
+from api.models import ReasonBody, ReplayBody
 from api.openapi import described
 from api.params import Params
 from api.problems import not_found
 from api.registration import payload_of
 from api.services import services
 from projections.queries import DeadLetterFilter, get_dead_letter, list_dead_letters
-from schemas.commands import ReplayDeadLetter
+from schemas.commands import DiscardDeadLetter, ReplayDeadLetter
 from schemas.ids import job_id_of
 
 router = APIRouter(prefix="/v1/dead-letters", tags=["dead letters"])
@@ -106,3 +106,26 @@ async def replay(request: Request, caller: Owner, execution_id: str) -> Response
         ExecutionRef(execution_id=execution.execution_id, status=execution.status),
         {"Location": f"/v1/executions/{execution.execution_id}"},
     )
+
+
+@router.delete(
+    "/{execution_id}",
+    **described(
+        gives={200: ExecutionAnswer},
+        takes=ReasonBody,
+        body_needed=False,
+        problems=(404, 409),
+        changes=True,
+    ),
+)
+async def discard(request: Request, caller: Owner, execution_id: str) -> Response:
+    """A dead letter is dealt with otherwise: it is forgotten without another run, its payload at once."""
+    served = services(request)
+    job_id = job_id_of(execution_id)
+    if job_id is None:
+        raise not_found("dead letter")
+    body = await bodies.decoded(request, ReasonBody)
+    command = DiscardDeadLetter(**envelope(served, caller, reason=body.reason), execution_id=execution_id)
+    outcome = await decide(served, caller, job_id, command)
+    assert outcome.execution is not None
+    return answer(outcome, rendering.execution(outcome.execution))

@@ -16,9 +16,13 @@ from api.models import ReasonBody
 from api.openapi import described
 from api.params import Params
 from api.problems import not_found, of_job_id
+from api.reads import Connection
 from api.services import services
+from api.waiting import Gates, counted
 from projections.history import execution_events
+from projections.pools import Running
 from projections.queries import ExecutionFilter, get_execution, get_job, list_executions
+from projections.views import ExecutionDetail, ExecutionView, Page
 from schemas.commands import CancelExecution
 from schemas.entities import ExecutionKind, ExecutionStatus
 from schemas.ids import job_id_of
@@ -56,10 +60,16 @@ def _filter(query: Params, job_id: str) -> ExecutionFilter:
 
 
 async def _listed(request: Request, tenant: str, filters: ExecutionFilter, query: Params) -> Response:
-    page = await services(request).reads.ask(
-        request, tenant, partial(list_executions, tenant=tenant, filters=filters, page=query.page())
-    )
-    executions = [rendering.execution_view(view) for view in page.items]
+    served = services(request)
+
+    def question(connection: Connection) -> tuple[Page[ExecutionView], Running]:
+        found = list_executions(connection, tenant, filters, wanted)
+        return found, counted(connection, tenant, [view.execution for view in found.items])
+
+    wanted = query.page()
+    page, running = await served.reads.ask(request, tenant, question)
+    gates = Gates(served.followed, tenant, running)
+    executions = [rendering.execution_view(view, gates.of(view.execution)) for view in page.items]
     return encoded(ExecutionList(executions=executions, next_page_token=page.next_token))
 
 
@@ -100,10 +110,15 @@ async def get(request: Request, caller: Viewer, execution_id: str) -> Response:
     Params(request, *tenant_param(caller))
     _checked(execution_id)
     tenant = read_tenant(request, caller)
-    detail = await services(request).reads.one(
-        request, tenant, "execution", partial(get_execution, tenant=tenant, execution_id=execution_id)
-    )
-    return encoded(rendering.execution_detail(detail))
+    served = services(request)
+
+    def question(connection: Connection) -> tuple[ExecutionDetail, Running] | None:
+        found = get_execution(connection, tenant, execution_id)
+        return None if found is None else (found, counted(connection, tenant, [found.view.execution]))
+
+    detail, running = await served.reads.one(request, tenant, "execution", question)
+    gates = Gates(served.followed, tenant, running)
+    return encoded(rendering.execution_detail(detail, gates.of(detail.view.execution)))
 
 
 @router.get(

@@ -6,13 +6,17 @@ tenants were read to their end, nobody can know where a tenant's jobs live.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
 
 from schemas import codec
-from schemas.entities import Tenant
+from schemas.entities import Pool, Tenant
 from schemas.events import TenantConfigured
+from schemas.ids import pool_key
 from schemas.replies import PartitionStatus
 from schemas.topics import Topics
 from streams.transport.log import Isolation, Log, LogError, Reader, Record, TopicPartition
@@ -22,6 +26,15 @@ log = logging.getLogger(__name__)
 POLL_SEC = 0.5
 RETRY_SEC = 0.5
 RECORDS_PER_POLL = 500
+REACH_SEC = 2.0
+"""As long as a read waits for the caller's own writes."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Awaited:
+    tenant: str
+    version: int
+    seen: Future[None] = field(default_factory=Future)
 
 
 class Followed:
@@ -33,6 +46,8 @@ class Followed:
         self._status_topic = TopicPartition(topics.status, 0)
         self._tenants: dict[str, Tenant] = {}
         self._statuses: dict[int, PartitionStatus] = {}
+        self._awaited: list[_Awaited] = []
+        self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._caught_up = threading.Event()
         self._thread = threading.Thread(target=self._run, name="horarium-followed", daemon=True)
@@ -58,6 +73,28 @@ class Followed:
         """The defaults for a tenant that nobody has configured."""
         return self._tenants.get(tenant) or Tenant(tenant=tenant)
 
+    def pool_of(self, tenant: str, pool: str) -> Pool:
+        """Settings of a pool as the tenant names it; the defaults if nobody has set any."""
+        owner, _, name = pool_key(tenant, pool).partition("/")
+        known = (each for each in self.settings_of(owner).pools if each.name == name)
+        return next(known, Pool(name=name))
+
+    def tenants(self) -> list[str]:
+        """The names of all that were ever configured."""
+        return list(self._tenants)
+
+    async def reached(self, tenant: str, version: int) -> bool:
+        """Whether the tenant's settings are of this version or newer within `REACH_SEC`."""
+        awaited = _Awaited(tenant, version)
+        with self._lock:
+            self._awaited.append(awaited)
+        self._answer()
+        try:
+            await asyncio.wait_for(asyncio.wrap_future(awaited.seen), REACH_SEC)
+        except TimeoutError:
+            return False
+        return True
+
     def statuses(self) -> Mapping[int, PartitionStatus]:
         """The newest word of each partition's owner."""
         return dict(self._statuses)
@@ -77,6 +114,20 @@ class Followed:
                 self._tenants[value.configured.tenant] = value.configured
             elif isinstance(value, PartitionStatus):
                 self._statuses[value.partition] = value
+        self._answer()
+
+    def _answer(self) -> None:
+        with self._lock:
+            ready = [each for each in self._awaited if self._is_there(each)]
+            self._awaited = [
+                each for each in self._awaited if each not in ready and not each.seen.cancelled()
+            ]
+        for each in ready:
+            if each.seen.set_running_or_notify_cancel():
+                each.seen.set_result(None)
+
+    def _is_there(self, awaited: _Awaited) -> bool:
+        return self.settings_of(awaited.tenant).version >= awaited.version
 
     def _forget(self, record: Record) -> None:
         key = (record.key or b"").decode(errors="replace")

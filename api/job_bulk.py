@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from api import bodies, positions
-from api.answers import BulkAnswer
+from api.answers import CountAnswer
 from api.auth import Caller
 from api.changes import checked, decide_all, encoded, envelope
 from api.idempotency import key_of
@@ -34,7 +34,7 @@ _TOUCHED = {
 }
 
 
-@router.post("/bulk", **described(gives={200: BulkAnswer}, takes=BulkBody, keyed=True, changes=True))
+@router.post("/bulk", **described(gives={200: CountAnswer}, takes=BulkBody, keyed=True, changes=True))
 async def bulk(request: Request, caller: Owner) -> Response:
     """Pauses, resumes or cancels every job that the filter finds, at most 10,000; not atomic. Jobs that are
     so already do not count."""
@@ -43,7 +43,7 @@ async def bulk(request: Request, caller: Owner) -> Response:
     body = await bodies.decoded(request, BulkBody)
     job_ids = await _found(request, served, caller, body)
     if body.dry_run:
-        return encoded(BulkAnswer(count=len(job_ids)))
+        return encoded(CountAnswer(count=len(job_ids)))
     count, places = 0, []
     for first in range(0, len(job_ids), PER_ROUND):
         commands = []
@@ -57,7 +57,7 @@ async def bulk(request: Request, caller: Owner) -> Response:
             raise outcome_unknown(key.value)
         count += sum(not outcome.code for outcome in done)
         places += [(outcome.partition, outcome.offset) for outcome in done]
-    return encoded(BulkAnswer(count=count), headers=positions.header(places))
+    return encoded(CountAnswer(count=count), headers=positions.header(places))
 
 
 async def _found(request: Request, served: Services, caller: Caller, body: BulkBody) -> list[str]:

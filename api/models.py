@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from schemas.entities import RecordMeta
-from streams.core.limits import EPOCH, LATENESS_ALERT_SEC, MAX_CONCURRENT, START_DEADLINE_SEC
+from streams.core.limits import EPOCH, LATENESS_ALERT_SEC, MAX_CONCURRENT, RUNNING, START_DEADLINE_SEC
 
 WAIT_SEC_MAX = 20
 CLAIM_MAX = 1_000
@@ -21,6 +21,7 @@ Epoch = Annotated[int, Meta(ge=EPOCH[0], le=EPOCH[1])]
 Tenant = str | None
 """Whose execution it is, as the claim said: needed with keys of shared pools."""
 LatenessSec = Annotated[int, Meta(ge=LATENESS_ALERT_SEC[0], le=LATENESS_ALERT_SEC[1])]
+PoolMax = Annotated[int, Meta(ge=1, le=RUNNING[1])] | None | UnsetType
 Overlap = Literal["queue", "skip", "allow", "cancel_running"]
 Level = Literal["high", "normal", "low"]
 
@@ -173,10 +174,57 @@ class BulkBody(ReasonBody, kw_only=True):
     dry_run: bool = False
 
 
+class DeadLetterFilterBody(Body, kw_only=True):
+    """Which dead letters; what is left out does not matter. Given up in [`from`, `to`)."""
+
+    job_id: str = ""
+    pool: str = ""
+    task: str = ""
+    reason: str = ""
+    from_: str | None = msgspec.field(name="from", default=None)
+    to: str | None = None
+
+
+class TenantBody(ReasonBody, kw_only=True):
+    """Settings of a tenant; what is left out stays as it is."""
+
+    weight: int | None = None
+    shards: int | None = None
+    max_running: int | None = None
+    max_jobs: int | None = None
+    registrations_per_sec: int | None = None
+    default_jitter_sec: int | None = None
+    lateness_alert_sec: int | None = None
+
+
+class OwnTenantPatch(ReasonBody, kw_only=True):
+    """What a tenant sets itself (RFC 7396): null is the default, what is left out stays. `alertTarget`: an
+    https URL."""
+
+    alert_target: str | UnsetType | None = UNSET
+    lateness_alert_sec: int | UnsetType | None = UNSET
+    default_jitter_sec: int | UnsetType | None = UNSET
+
+
+class PoolBody(ReasonBody, kw_only=True):
+    """Settings of a pool; null: no bound, what is left out stays. `tenantMaxRunning`: of one tenant in a
+    shared pool; null is half of `maxRunning`."""
+
+    max_running: PoolMax = UNSET
+    tenant_max_running: PoolMax = UNSET
+
+
 class ReplayBody(PayloadBody, kw_only=True):
     """A replay; a payload corrects the one that failed."""
 
     reason: str = ""
+
+
+class ReplayManyBody(ReplayBody, kw_only=True):
+    """A replay of every dead letter that the filter finds. `dryRun`: only counts them."""
+
+    filter: DeadLetterFilterBody
+    dry_run: bool = False
 
 
 class ShortJobBody(

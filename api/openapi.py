@@ -13,7 +13,7 @@ import msgspec
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from api import answers, models
+from api import answers, models, tenant_answers
 from api.params import Param
 from api.params import described as parameters
 from api.problems import MEDIA_TYPE, ProblemBody
@@ -181,7 +181,7 @@ def _without_empty_bodies(operation: dict[str, Any]) -> None:
 def _schemas() -> dict[str, Any]:
     kinds = [
         kind
-        for module in (models, answers)
+        for module in (models, answers, tenant_answers)
         for kind in vars(module).values()
         if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind.__module__ == module.__name__
     ]

@@ -205,10 +205,11 @@ def execution(execution: Execution) -> ExecutionAnswer:
     return _execution(execution, execution.lease_until_ms)
 
 
-def execution_view(view: ExecutionView) -> ExecutionAnswer:
-    """An execution of a list."""
+def execution_view(view: ExecutionView, waits_for: WaitingFor | None = None) -> ExecutionAnswer:
+    """An execution of a list. `waits_for`: what holds its whole queue, if anything (`api.waiting`)."""
+    execution = view.execution if waits_for is None else replace(view.execution, waiting_for=waits_for)
     return replace(
-        _execution(view.execution, view.lease_until_ms),
+        _execution(execution, view.lease_until_ms),
         name=view.name,
         task=view.task,
         labels=dict(view.labels),
@@ -217,10 +218,10 @@ def execution_view(view: ExecutionView) -> ExecutionAnswer:
     )
 
 
-def execution_detail(detail: ExecutionDetail) -> ExecutionAnswer:
-    """One execution with payload and every attempt."""
+def execution_detail(detail: ExecutionDetail, waits_for: WaitingFor | None = None) -> ExecutionAnswer:
+    """One execution with payload and every attempt; `waits_for` as in a list."""
     return replace(
-        execution_view(detail.view),
+        execution_view(detail.view, waits_for),
         **content_members(detail.content),
         max_attempts=detail.policies.retry.max_attempts,
         attempts=[_attempt(attempt) for attempt in detail.attempts],

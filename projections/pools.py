@@ -7,13 +7,15 @@ one pool costs one look.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from sqlalchemy import ColumnElement, Connection, and_, func, literal_column, select
 
-from projections import rows
+from projections import paging, rows
+from projections.paging import SortKey
 from projections.tables import executions, jobs
+from projections.views import Page, PageRequest
 from schemas.entities import Priority
 from schemas.ids import SHARED
 
@@ -41,14 +43,20 @@ class PoolView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """How many executions run by pool: a tenant's, and those of all tenants in shared pools."""
+
+    mine: Mapping[str, int] = field(default_factory=dict)
+    shared: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What a tenant has: living jobs, and unfinished executions by pool. `running_shared`: those of all
-    tenants in the shared pools where it has some."""
+    """What a tenant has: living jobs, and unfinished executions by pool."""
 
     jobs: int
     pending: Mapping[str, int]
-    running: Mapping[str, int]
-    running_shared: Mapping[str, int]
+    running: Running
 
 
 def pool_view(connection: Connection, name: str, tenant: str = "") -> PoolView:
@@ -94,6 +102,20 @@ def pool_names(connection: Connection, tenant: str, after: str, count: int) -> l
     return names
 
 
+def page_of_names(
+    connection: Connection,
+    question: Mapping[str, object],
+    page: PageRequest,
+    following: Callable[[str, int], list[str]],
+    also: Collection[str] = (),
+) -> Page[str]:
+    """A page of names in their order: the `following(after, count)` ones, and those known `also`."""
+    walk = paging.begin(connection, question, page)
+    after = "" if walk.after is None else walk.after.id
+    names = {*following(after, walk.size + 1), *(name for name in also if name > after)}
+    return walk.page([(SortKey(0, name), name) for name in sorted(names)[: walk.size + 1]])
+
+
 def tenant_names(connection: Connection, after: str, count: int) -> list[str]:
     """The next tenants after `after` that ever had a job, by name."""
     names: list[str] = []
@@ -111,20 +133,16 @@ def usage(connection: Connection, tenant: str) -> Usage:
     living = connection.execute(
         select(func.count()).select_from(jobs).where(LIVING, jobs.c.tenant == tenant)
     ).scalar_one()
-    counts: dict[str, dict[str, int]] = {"PENDING": {}, "RUNNING": {}}
-    for pool, status, count in connection.execute(
-        select(executions.c.pool, executions.c.status, func.count())
-        .where(UNFINISHED, executions.c.tenant == tenant)
-        .group_by(executions.c.pool, executions.c.status)
-    ):
-        counts[status][pool] = count
-    shared = {name for names in counts.values() for name in names if name.startswith(f"{SHARED}/")}
-    return Usage(
-        jobs=living,
-        pending=counts["PENDING"],
-        running=counts["RUNNING"],
-        running_shared={name: _running(connection, name) for name in sorted(shared)},
-    )
+    pending = _by_pool(connection, tenant, "PENDING")
+    running = running_of(connection, tenant, pending)
+    return Usage(jobs=living, pending=pending, running=running)
+
+
+def running_of(connection: Connection, tenant: str, pools: Collection[str] = ()) -> Running:
+    """What runs of a tenant, and in the shared pools among its own and the given ones."""
+    mine = _by_pool(connection, tenant, "RUNNING")
+    shared = sorted(name for name in {*mine, *pools} if name.startswith(f"{SHARED}/"))
+    return Running(mine=mine, shared={name: _running_in(connection, name) for name in shared})
 
 
 def is_settled_where_it_is(connection: Connection, tenant: str) -> bool:
@@ -139,7 +157,18 @@ def is_settled_where_it_is(connection: Connection, tenant: str) -> bool:
     return any(connection.execute(question.limit(1)).first() is not None for question in questions)
 
 
-def _running(connection: Connection, pool: str) -> int:
+def _by_pool(connection: Connection, tenant: str, status: str) -> dict[str, int]:
+    found = connection.execute(
+        select(executions.c.pool, func.count())
+        .where(UNFINISHED, executions.c.tenant == tenant, executions.c.status == status)
+        # Said again of all: it leads SQLite to their index.
+        .where(executions.c.pool > literal_column("''"))
+        .group_by(executions.c.pool)
+    )
+    return {row.pool: row[1] for row in found}
+
+
+def _running_in(connection: Connection, pool: str) -> int:
     found = connection.execute(
         select(func.count())
         .select_from(executions)

@@ -25,6 +25,12 @@ def running_max(router: Router, settings: Tenant, partition: int) -> int:
     return share(settings.max_running, router.partitions_of(settings.tenant), partition)
 
 
+def tenant_max_of(pool: Pool) -> int:
+    """How many of one tenant may run in a shared pool: half of its places, unless it says otherwise; 0: no
+    bound."""
+    return pool.tenant_max_running or (max(1, pool.max_running // 2) if pool.max_running else 0)
+
+
 class PoolCaps:
     """What the settings say of one pool."""
 
@@ -51,8 +57,7 @@ class PoolCaps:
 
     def tenant_running_max(self, settings: Tenant) -> int | None:
         """Of one tenant: half of a shared pool's places, unless the pool says otherwise."""
-        pool = self._pool
-        if not self.shared or not (pool.tenant_max_running or pool.max_running):
+        cap = tenant_max_of(self._pool)
+        if not self.shared or not cap:
             return None
-        cap = pool.tenant_max_running or max(1, pool.max_running // 2)
         return share(cap, self._router.partitions_of(settings.tenant), self._partition)

@@ -53,6 +53,10 @@ NOBODY = -1
 
 # C0, DEL, C1 and lone surrogates: unprintable or not encodable, in nothing that people or logs will read.
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+_HTTPS_URL = re.compile(
+    r"https://(?:[A-Za-z0-9][A-Za-z0-9.-]{0,252}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?"
+    r"(?:[/?][\x21\x22\x24-\x7e]*)?"
+)
 _VISIBLE_ASCII = re.compile(r"[\x21-\x7e]*")
 
 
@@ -264,8 +268,10 @@ def _tenant_settings(command: ConfigureTenant) -> Problems:
     ):
         if value is not None:
             yield from _range(field, value, bounds)
-    if command.alert_target:
-        yield from _text("alertTarget", command.alert_target, limits.ALERT_TARGET_CHARS_MAX)
+    if command.alert_target and len(command.alert_target) > limits.ALERT_TARGET_CHARS_MAX:
+        yield _problem("alertTarget", f"is at most {limits.ALERT_TARGET_CHARS_MAX} characters")
+    elif command.alert_target and not _HTTPS_URL.fullmatch(command.alert_target):
+        yield _problem("alertTarget", "is an https URL with a host, without user and fragment")
 
 
 def _pool_settings(command: ConfigurePool) -> Problems:

@@ -13,6 +13,7 @@ import msgspec
 from schemas import codec
 from schemas.commands import JobCommand, WorkCommand
 from schemas.entities import Tenant
+from schemas.events import TenantConfigured
 from schemas.replies import CommandDone, Reply, WorkDone
 from schemas.topics import partition_of, tenant_partitions
 from streams.ambient import Chance
@@ -41,15 +42,17 @@ class Cluster:
         self.chance = Chance(seed)
         self.events: list[list[Logged]] = [[] for _ in range(partitions)]
         self._offset = 0
+        self.tenants = {name: Tenant(tenant=name, shards=count) for name, count in (shards or {}).items()}
+        """As the tenants topic tells everybody."""
 
     def partition_of(self, tenant: str, job_id: str) -> int:
-        return partition_of(tenant, job_id, self.shards.get(tenant, 1), self.partitions)
+        return partition_of(tenant, job_id, self.settings_of(tenant).shards, self.partitions)
 
     def partitions_of(self, tenant: str) -> list[int]:
-        return tenant_partitions(tenant, self.shards.get(tenant, 1), self.partitions)
+        return tenant_partitions(tenant, self.settings_of(tenant).shards, self.partitions)
 
     def settings_of(self, tenant: str) -> Tenant:
-        return Tenant(tenant=tenant)
+        return self.tenants.get(tenant) or Tenant(tenant=tenant)
 
     def run(self, partition: int, *commands: JobCommand | WorkCommand, sent_ms: int = 0) -> list[Reply]:
         """One or more transactions of a partition now."""
@@ -70,8 +73,19 @@ class Cluster:
             replies += [effect.reply for effect in decided.effects if isinstance(effect, Answer)]
             self.stores[partition].write(engine.commit())
             engine.written()
+            self._tell(decided.events)
         offset = len(self.events[partition]) - 1
         return [_placed(reply, offset) for reply in replies]
+
+    def _tell(self, events: Sequence[Logged]) -> None:
+        """Changed settings reach every partition."""
+        for event in events:
+            if event.type == TenantConfigured.__name__:
+                told = codec.decode(event.value or b"")
+                assert isinstance(told, TenantConfigured)
+                self.tenants[told.configured.tenant] = told.configured
+                for engine in self.engines:
+                    engine.settings_changed()
 
     def wakeup_ms(self, partitions: Sequence[int] | None = None) -> int:
         """The earliest timer of some partitions."""

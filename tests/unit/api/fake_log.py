@@ -141,6 +141,9 @@ class FakeLog:
         tp = TopicPartition(self.topics.events, number)
         for event in self.cluster.events[number][len(self._records[tp]) :]:
             self._append(self.topics.events, number, event.key.encode(), event.value)
+            if event.type == TenantConfigured.__name__:
+                name = event.key.removeprefix("tenant:").encode()
+                self._append(self.topics.tenants, 0, name, event.value)
 
     def _append(self, topic: str, partition: int, key: bytes | None, value: bytes | None) -> None:
         with self._changed:

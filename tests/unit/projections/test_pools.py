@@ -5,8 +5,18 @@ from __future__ import annotations
 from msgspec.structs import replace
 from sqlalchemy import Connection
 
-from projections.pools import is_settled_where_it_is, pool_names, pool_view, tenant_names, usage
+from projections.pools import (
+    Running,
+    is_settled_where_it_is,
+    page_of_names,
+    pool_names,
+    pool_view,
+    running_of,
+    tenant_names,
+    usage,
+)
 from projections.store import Store
+from projections.views import PageRequest
 from schemas.entities import ExecutionStatus, JobStatus, Priority
 from schemas.events import DeadLetterDiscarded, JobCancelled
 from tests.unit.projections.story import MINUTE, T0, TENANT, Story, cursor_of, fold, job
@@ -61,9 +71,29 @@ def test_names(store: Store, db: Connection) -> None:
 def test_usage(store: Store, db: Connection) -> None:
     fold(store, _story().records)
     found = usage(db, "other")
-    assert (found.jobs, found.pending, found.running) == (2, {"shared/gpu": 1}, {"shared/gpu": 1})
-    assert found.running_shared == {"shared/gpu": 2}
-    assert usage(db, TENANT).running == {"mail": 2, "shared/gpu": 1}
+    assert (found.jobs, found.pending) == (2, {"shared/gpu": 1})
+    assert found.running == Running(mine={"shared/gpu": 1}, shared={"shared/gpu": 2})
+    assert usage(db, TENANT).running.mine == {"mail": 2, "shared/gpu": 1}
+    assert running_of(db, "nobody", ["shared/gpu", "mail"]) == Running(shared={"shared/gpu": 2})
+
+
+def test_pages_of_names(store: Store, db: Connection) -> None:
+    fold(store, _story().records)
+    found: list[str] = []
+    token = ""
+    while True:
+        page = page_of_names(
+            db,
+            {"list": "pools"},
+            PageRequest(size=1, token=token),
+            lambda after, count: pool_names(db, TENANT, after, count),
+            also=["configured", "mail", "zoo"],
+        )
+        found += page.items
+        token = page.next_token
+        if not token:
+            break
+    assert found == ["configured", "mail", "shared/gpu", "zoo"]
 
 
 def test_who_is_settled(store: Store, db: Connection) -> None:

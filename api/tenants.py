@@ -1,0 +1,131 @@
+"""Owns what operators see and set of tenants: list, get (from the topic of settings), put, pause, resume."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from api import bodies, params
+from api.auth import Caller
+from api.changes import encoded, envelope
+from api.configuring import configure
+from api.models import ReasonBody, TenantBody
+from api.openapi import described
+from api.operators import Operator
+from api.params import Params
+from api.problems import not_found, refused
+from api.reads import Connection
+from api.services import Services, services
+from api.tenant_answers import TenantAnswer, TenantList
+from projections.pools import is_settled_where_it_is, page_of_names, tenant_names
+from projections.views import Page
+from schemas.commands import ConfigureTenant
+from schemas.entities import Tenant
+from schemas.ids import SHARED, TENANT
+from streams.core.refusals import SHARDS_FIXED
+
+router = APIRouter(prefix="/v1/tenants", tags=["tenants"])
+
+
+@router.get("", **described(gives={200: TenantList}, query=params.PAGE, reads=True))
+async def list_(request: Request, caller: Operator) -> Response:
+    """Tenants that were configured or have jobs, by name, with their settings."""
+    query = Params(request, *params.PAGE)
+    served = services(request)
+    configured = [name for name in served.followed.tenants() if name != SHARED]
+    wanted = query.page()
+
+    def question(connection: Connection) -> Page[str]:
+        following = partial(tenant_names, connection)
+        return page_of_names(connection, {"list": "tenants"}, wanted, following, configured)
+
+    page = await served.reads.ask(request, caller.tenant, question)
+    tenants = [_answer(served.followed.settings_of(name)) for name in page.items]
+    return encoded(TenantList(tenants=tenants, next_page_token=page.next_token))
+
+
+@router.get("/{tenant}", **described(gives={200: TenantAnswer}, problems=(404,)))
+async def get(request: Request, caller: Operator, tenant: str) -> Response:
+    """Settings of one tenant; the defaults if nobody set any."""
+    Params(request)
+    _checked(tenant)
+    return encoded(_answer(services(request).followed.settings_of(tenant)))
+
+
+@router.put(
+    "/{tenant}",
+    **described(gives={200: TenantAnswer}, takes=TenantBody, problems=(404, 409), changes=True),
+)
+async def put(request: Request, caller: Operator, tenant: str) -> Response:
+    """Sets what the body names; it counts at once, for whatever is decided from then on. `shards` cannot
+    change while the tenant has living jobs, unfinished executions or dead letters."""
+    served = services(request)
+    _checked(tenant)
+    body = await bodies.decoded(request, TenantBody)
+    if body.shards not in (None, served.followed.shards(tenant)):
+        seen = partial(is_settled_where_it_is, tenant=tenant)
+        if await served.reads.ask(request, tenant, seen):
+            raise refused(SHARDS_FIXED)
+    command = ConfigureTenant(
+        **envelope(served, caller, reason=body.reason, tenant=tenant),
+        weight=body.weight,
+        shards=body.shards,
+        max_running=body.max_running,
+        max_jobs=body.max_jobs,
+        registrations_per_sec=body.registrations_per_sec,
+        default_jitter_sec=body.default_jitter_sec,
+        lateness_alert_sec=body.lateness_alert_sec,
+    )
+    return encoded(_answer(await configure(served, caller, command)))
+
+
+@router.post(
+    "/{tenant}/pause",
+    **described(
+        gives={200: TenantAnswer}, takes=ReasonBody, body_needed=False, problems=(404,), changes=True
+    ),
+)
+async def pause(request: Request, caller: Operator, tenant: str) -> Response:
+    """Nothing of the tenant is handed to workers until it is resumed; jobs fire, and wait."""
+    return await _pause(request, caller, tenant, paused=True)
+
+
+@router.post(
+    "/{tenant}/resume",
+    **described(
+        gives={200: TenantAnswer}, takes=ReasonBody, body_needed=False, problems=(404,), changes=True
+    ),
+)
+async def resume(request: Request, caller: Operator, tenant: str) -> Response:
+    """What waits is handed out again."""
+    return await _pause(request, caller, tenant, paused=False)
+
+
+async def _pause(request: Request, caller: Caller, tenant: str, *, paused: bool) -> Response:
+    served: Services = services(request)
+    _checked(tenant)
+    body = await bodies.decoded(request, ReasonBody)
+    sent = envelope(served, caller, reason=body.reason, tenant=tenant)
+    return encoded(_answer(await configure(served, caller, ConfigureTenant(**sent, paused=paused))))
+
+
+def _checked(tenant: str) -> None:
+    if not TENANT.fullmatch(tenant) or tenant == SHARED:
+        raise not_found("tenant")
+
+
+def _answer(settings: Tenant) -> TenantAnswer:
+    return TenantAnswer(
+        tenant=settings.tenant,
+        version=settings.version,
+        paused=settings.paused,
+        weight=settings.weight,
+        shards=settings.shards,
+        max_running=settings.max_running,
+        max_jobs=settings.max_jobs,
+        registrations_per_sec=settings.registrations_per_sec,
+        default_jitter_sec=settings.default_jitter_sec,
+        lateness_alert_sec=settings.lateness_alert_sec,
+    )

@@ -42,6 +42,8 @@ class Real(Asker):
         self.log.create_topics(catalogue(namespace, partitions, 1))
         self.writer = self.log.plain_writer()
         self.children: dict[str, subprocess.Popen[bytes]] = {}
+        self.settings: dict[str, str] = {}
+        """Of processes that are started from now on, by variable."""
         self._readers: dict[tuple[TopicPartition, Isolation], tuple[Reader, list[Record]]] = {}
 
     def __enter__(self) -> Real:
@@ -66,6 +68,7 @@ class Real(Asker):
             "HORARIUM_INSTANCE": name,
             "HORARIUM_DEV_SHARDS": ",".join(f"{tenant}={k}" for tenant, k in self.shards.items()),
             "PYTHONPATH": str(ROOT),
+            **self.settings,
         }
         module = "streams.runtime.main"
         if crash_at is not None:

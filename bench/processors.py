@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -57,12 +57,12 @@ class Processors:
             "HORARIUM_DEV_SHARDS": f"{TENANT}={shards}",
         }
 
-    def start(self, name: str) -> None:
-        """Returns at once; `wait_until_running` says when it serves."""
+    def start(self, name: str, settings: Mapping[str, str] | None = None) -> None:
+        """Returns at once; `wait_until_running` says when it serves. `settings`: variables besides."""
         self._processes[name] = processes.start(
             [sys.executable, *PROCESSOR[1:]],
             log=self.folder / f"{name}.log",
-            environment={**self._environment, "HORARIUM_INSTANCE": name},
+            environment={**self._environment, "HORARIUM_INSTANCE": name, **(settings or {})},
             cwd=ROOT,
         )
 

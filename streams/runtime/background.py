@@ -133,4 +133,4 @@ class Threads:
         for _ in self._threads:
             self._waiting.put(None)
         for thread in self._threads:
-            thread.join(CLOSE_SEC)
+            thread.join(CLOSE_SEC / len(self._threads))

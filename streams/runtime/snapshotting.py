@@ -35,6 +35,9 @@ class _Flushing:
 class _Taking:
     partition: Partition
     task: Task[Written]
+    frozen_ms: int
+    """How long nothing else ran."""
+    since_ms: int
 
 
 class Snapshotter:
@@ -119,6 +122,7 @@ class Snapshotter:
             return
         self._flushing = None
         now_ms = self._clock.now_ms()
+        began_ms = self._monotonic_ms()
         try:
             partition.mark_complete(now_ms)
             frozen = self._folder.freeze(partition.number)
@@ -132,7 +136,9 @@ class Snapshotter:
             taken_ms=now_ms,
             mark=partition.mark,
         )
-        self._taking = _Taking(partition, self._background.start(library.write(frozen, head), frozen.close))
+        since_ms = self._monotonic_ms()
+        task = self._background.start(library.write(frozen, head), frozen.close)
+        self._taking = _Taking(partition, task, since_ms - began_ms, since_ms)
 
     def _end(self, taking: _Taking) -> None:
         if not taking.task.done:
@@ -151,6 +157,8 @@ class Snapshotter:
             f"snapshot taken: {written.manifest.size} bytes, {written.carried} of them new",
             partition=partition.number,
             offset=written.manifest.mark.next_offset,
+            frozen_ms=taking.frozen_ms,
+            carried_ms=self._monotonic_ms() - taking.since_ms,
         )
         if written.trouble:
             self._telemetry.warning(

@@ -17,13 +17,12 @@ from obstore.store import LocalStore, from_url
 from streams.store.objects import PIECE_BYTES, MissingObject, ObjectsError
 
 if TYPE_CHECKING:  # of the library's names, these exist for type checkers alone
-    from obstore.store import ClientConfig, ObjectStore, RetryConfig
+    from obstore.store import ObjectStore, RetryConfig
 
 SCHEMES = ("s3", "gs", "az", "file", "memory")
 PART_BYTES = 8 * 1024 * 1024
 PARTS = 4
 """Of one object, on their way at once: 32 MiB of memory."""
-CLIENT: "ClientConfig" = {"timeout": "60s", "connect_timeout": "5s"}
 RETRY: "RetryConfig" = {"max_retries": 5, "retry_timeout": timedelta(seconds=60)}
 """Shorter than the library's: a take-over waits for the answer, and has the log to fall back on."""
 
@@ -67,7 +66,8 @@ def _errors(path: str) -> Iterator[None]:
     except FileNotFoundError as error:
         raise MissingObject(f"{path} is not there") from error
     except (BaseError, OSError, ValueError) as error:
-        raise ObjectsError(f"{path}: {error}") from error
+        # What follows the first line is for those who debug the library.
+        raise ObjectsError(f"{path}: {str(error).strip().partition(chr(10))[0]}") from error
 
 
 def open_objects(place: str) -> BucketObjects:
@@ -81,4 +81,5 @@ def open_objects(place: str) -> BucketObjects:
             return BucketObjects(LocalStore(Path(place).absolute(), mkdir=True))
         if scheme in {"file", "memory"}:
             return BucketObjects(from_url(place))
-        return BucketObjects(from_url(place, client_options=CLIENT, retry_config=RETRY))
+        # No client options: given here, they would take the place of those in the environment.
+        return BucketObjects(from_url(place, retry_config=RETRY))

@@ -1,25 +1,45 @@
 """One suite for every place that keeps snapshots: what `streams.store.objects` promises."""
 
 import io
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from streams.store import buckets
 from streams.store.buckets import open_objects
 from streams.store.objects import MemoryObjects, MissingObject, Objects, ObjectsError
+from tests.conformance.small_s3 import SmallS3
 
 
-@pytest.fixture(params=["memory", "folder", "file-url", "memory-url"])
-def objects(request: pytest.FixtureRequest, tmp_path: Path) -> Objects:
+def use_s3(monkeypatch: pytest.MonkeyPatch, endpoint: str) -> None:
+    for name, value in {
+        "AWS_ENDPOINT": endpoint,
+        "AWS_ALLOW_HTTP": "true",
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_REGION": "here",
+    }.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.fixture(params=["memory", "folder", "file-url", "memory-url", "s3"])
+def objects(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Objects]:
     match request.param:
         case "memory":
-            return MemoryObjects()
+            yield MemoryObjects()
         case "folder":
-            return open_objects(str(tmp_path / "new" / "folder"))
+            yield open_objects(str(tmp_path / "new" / "folder"))
         case "file-url":
-            return open_objects(tmp_path.as_uri())
+            yield open_objects(tmp_path.as_uri())
+        case "memory-url":
+            yield open_objects("memory:///")
         case _:
-            return open_objects("memory:///")
+            with SmallS3() as server:
+                use_s3(monkeypatch, server.endpoint)
+                yield open_objects("s3://bucket/some/prefix")
 
 
 def put(objects: Objects, path: str, content: bytes) -> None:
@@ -82,12 +102,7 @@ def test_a_place_of_a_kind_that_is_not_known_is_refused(place: str) -> None:
 
 
 def test_a_store_that_does_not_answer_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    from streams.store import buckets
-
-    monkeypatch.setenv("AWS_ENDPOINT", "http://127.0.0.1:1")
-    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
-    monkeypatch.setenv("AWS_SKIP_SIGNATURE", "true")
-    monkeypatch.setenv("AWS_REGION", "here")
+    use_s3(monkeypatch, "http://127.0.0.1:1")
     monkeypatch.setattr(buckets, "RETRY", {"max_retries": 0})
     objects = open_objects("s3://bucket/prefix")
     with pytest.raises(ObjectsError, match="a/1"):

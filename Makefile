@@ -3,7 +3,7 @@
 # Java 17+ with Maven for a broker.
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo test quick check lint types contracts tests walk bench lock fmt clean
+.PHONY: help up demo test quick check lint types contracts tests walk bench peers lock fmt clean
 
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
@@ -66,6 +66,10 @@ bench: $(VENV) ## a quick set of benchmarks; docs/benchmarks.md says how to read
 	@for shards in 1 8; do \
 		$(RUN) -m bench.steady --shards $$shards && $(RUN) -m bench.herd -n 10000 --shards $$shards || exit 1; \
 	done
+
+peers: $(VENV) ## other schedulers under the same load in the same run (Go, Java, PostgreSQL; 15 minutes)
+	@$(RUN) -m dev.kafka
+	@$(RUN) -m bench.peers
 
 fmt: $(VENV) ## format, and fix what ruff can fix
 	@$(RUN) -m ruff check --fix

@@ -41,16 +41,15 @@ def arguments(description: str) -> argparse.ArgumentParser:
     return parser
 
 
-def run(scenario: str, options: argparse.Namespace, measure: Callable[[], Figures]) -> None:
+def run(scenario: str, options: argparse.Namespace, measure: Callable[[], Figures]) -> Figures:
     """Measures `--repeat` times, prints, saves; ends with 1 if a run was not valid."""
     settings = {name: value for name, value in vars(options).items() if name not in {"repeat", "save"}}
     runs = []
     load_average = round(os.getloadavg()[0], 2)
     for number in range(options.repeat):
-        figures = measure()
-        runs.append(figures)
+        runs.append(measure())
         if options.repeat > 1:
-            _print(_result(scenario, settings, figures) | {"run": number + 1})
+            _print(_result(scenario, settings, runs[-1]) | {"run": number + 1})
     result = _result(scenario, settings, median_of(runs))
     result |= {"runs": len(runs), "loadAverageBefore": load_average}
     _print(result)
@@ -58,6 +57,8 @@ def run(scenario: str, options: argparse.Namespace, measure: Callable[[], Figure
         sys.exit(1)
     if options.save:
         save(result)
+    figures: Figures = result["figures"]
+    return figures
 
 
 def _result(scenario: str, settings: Mapping[str, Any], figures: Figures) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 _TICKS = os.sysconf("SC_CLK_TCK")
-_USER, _SYSTEM = 11, 12
-"""Where utime and stime stand behind the process's name."""
+_PARENT, _USER, _SYSTEM, _ENDED_USER, _ENDED_SYSTEM = 1, 11, 12, 13, 14
+"""Where they stand behind the process's name; the last two are of children that ended."""
 LOAD = "load"
 """This process: what makes the load."""
 
@@ -36,13 +36,29 @@ class Usage:
         return {name: _cpu_seconds(pid) for name, pid in self._pids.items()} | {LOAD: time.process_time()}
 
 
+def tree_cpu_seconds(pid: int) -> float:
+    """CPU seconds of a process and all its children, those that ended included (one level: PostgreSQL)."""
+    children = [
+        int(folder.name)
+        for folder in Path("/proc").iterdir()
+        if folder.name.isdigit() and (fields := _stat(int(folder.name))) and int(fields[_PARENT]) == pid
+    ]
+    mine = _stat(pid)
+    ended = (int(mine[_ENDED_USER]) + int(mine[_ENDED_SYSTEM])) / _TICKS if mine else 0.0
+    return ended + sum(_cpu_seconds(each) for each in (pid, *children))
+
+
 def _cpu_seconds(pid: int) -> float:
+    fields = _stat(pid)
+    return (int(fields[_USER]) + int(fields[_SYSTEM])) / _TICKS if fields else 0.0
+
+
+def _stat(pid: int) -> list[str]:
+    """What stands behind the process's name in its `stat`; nothing if it is gone."""
     try:
-        text = Path(f"/proc/{pid}/stat").read_text()
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
-        return 0.0
-    fields = text.rpartition(")")[2].split()
-    return (int(fields[_USER]) + int(fields[_SYSTEM])) / _TICKS
+        return []
 
 
 def _resident_mib(pid: int) -> float:

@@ -1,4 +1,4 @@
-"""The jars of Apache Kafka: fetched once with Maven after pom.xml, then kept in a cache.
+"""Jars after a pom.xml, those of Apache Kafka above all: fetched once with Maven, then kept in a cache.
 
 The cache is `$HORARIUM_CACHE`, or `.cache` in the checkout; with jars in it nothing is fetched again.
 """
@@ -23,7 +23,7 @@ INSTALL_HINT = (
 
 
 class JarsMissing(Exception):
-    """Kafka's jars can be neither found nor fetched, or Java is missing; the message says what to do."""
+    """The jars can be neither found nor fetched, or Java is missing; the message says what to do."""
 
 
 def kafka_version() -> str:
@@ -49,11 +49,16 @@ def java() -> str:
 
 
 def kafka_jars() -> Path:
-    """The folder with the jars, fetched now if need be."""
-    folder = cache() / f"kafka-{kafka_version()}"
+    """The folder with Kafka's jars, fetched now if need be."""
+    return fetched(POM, f"kafka-{kafka_version()}")
+
+
+def fetched(pom: Path, name: str) -> Path:
+    """The folder `name` of the cache with the jars that `pom` lists, fetched now if need be."""
+    folder = cache() / name
     # The copy of pom.xml says that the folder is complete, and after which list it was made.
     made_after = folder / "pom.xml"
-    if made_after.exists() and made_after.read_bytes() == POM.read_bytes():
+    if made_after.exists() and made_after.read_bytes() == pom.read_bytes():
         return folder
     maven = shutil.which("mvn")
     if maven is None:
@@ -61,24 +66,26 @@ def kafka_jars() -> Path:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         fresh = Path(scratch) / "jars"
-        _copy_dependencies(maven, fresh)
-        shutil.copy(POM, fresh / "pom.xml")
+        _copy_dependencies(maven, pom, fresh)
+        shutil.copy(pom, fresh / "pom.xml")
         if folder.exists():
             folder.rename(Path(scratch) / "old")
         fresh.rename(folder)
     return folder
 
 
-def _copy_dependencies(maven: str, folder: Path) -> None:
+def _copy_dependencies(maven: str, pom: Path, folder: Path) -> None:
     command = [
         maven,
         "--batch-mode",
         "--quiet",
-        f"--file={POM}",
+        f"--file={pom}",
         "dependency:copy-dependencies",
         "-DincludeScope=runtime",
         f"-DoutputDirectory={folder}",
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=FETCH_SEC)
     if done.returncode != 0:
-        raise JarsMissing(f"Maven could not fetch Kafka's jars:\n{done.stdout}{done.stderr}\n{INSTALL_HINT}")
+        raise JarsMissing(
+            f"Maven could not fetch the jars of {pom}:\n{done.stdout}{done.stderr}\n{INSTALL_HINT}"
+        )

@@ -1,4 +1,4 @@
-"""Pins what this checkout installs: writes requirements.lock and requirements-dev.lock.
+"""Pins what this checkout installs: writes requirements.lock, requirements-dev.lock and the peers' lock.
 
 pip-compile reads no dependency groups (PEP 735) and its output may name the package index of the
 machine it ran on; this module hands it the groups and switches every such line off. Pins that are
@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 RUNTIME_LOCK = "requirements.lock"
 DEV_LOCK = "requirements-dev.lock"
+PEERS_LOCK = "bench/peers/procrastinate/requirements.lock"
 
 _OPTIONS = (
     "--quiet",
@@ -44,13 +45,14 @@ def _compile(requirements: list[str], output: str, *more: str) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Writes both locks; the second holds the tools as well and is what `make` installs."""
+    """Writes all locks; the second holds the tools as well and is what `make` installs."""
     with (ROOT / "pyproject.toml").open("rb") as file:
         project = tomllib.load(file)
     runtime: list[str] = project["project"]["dependencies"]
     tools: list[str] = project["dependency-groups"]["dev"]
     _compile(runtime, RUNTIME_LOCK, *arguments)
     _compile([*runtime, *tools], DEV_LOCK, "--constraint", RUNTIME_LOCK, *arguments)
+    _compile(project["dependency-groups"]["peers"], PEERS_LOCK, "--constraint", RUNTIME_LOCK, *arguments)
 
 
 if __name__ == "__main__":

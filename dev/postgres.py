@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from dev import processes
@@ -35,6 +36,20 @@ class PostgresError(Exception):
     """No PostgreSQL, or it did not start; the message says why."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """An empty database `postgres` of the user `horarium`; `pid` is the server's."""
+
+    port: int
+    pid: int
+    host: str = HOST
+
+    @property
+    def url(self) -> str:
+        """As SQLAlchemy names it."""
+        return f"postgresql+psycopg://horarium@{self.host}:{self.port}/postgres"
+
+
 def find_bin() -> Path:
     """The folder of the server's programs, of the newest version there is."""
     places = sorted(
@@ -54,8 +69,8 @@ def find_bin() -> Path:
 
 
 @contextmanager
-def temporary_cluster() -> Iterator[str]:
-    """Gives the SQLAlchemy URL of an empty database; cluster and data are gone afterwards."""
+def temporary_cluster() -> Iterator[Cluster]:
+    """Gives an empty database; cluster and data are gone afterwards."""
     programs = find_bin()
     user = "postgres" if os.geteuid() == 0 else ""
     # Directly under the system's temporary folder: the test runner's own is closed to other users.
@@ -68,7 +83,7 @@ def temporary_cluster() -> Iterator[str]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _run(programs: Path, folder: Path, user: str) -> Iterator[str]:
+def _run(programs: Path, folder: Path, user: str) -> Iterator[Cluster]:
     data, log, port = folder / "data", folder / "postgres.log", free_port()
     made = subprocess.run(
         [str(programs / "initdb"), f"--pgdata={data}", "--username=horarium", *INIT_OPTIONS],
@@ -93,7 +108,7 @@ def _run(programs: Path, folder: Path, user: str) -> Iterator[str]:
     )
     try:
         _wait_ready(programs, server, port, log)
-        yield f"postgresql+psycopg://horarium@{HOST}:{port}/postgres"
+        yield Cluster(port=port, pid=server.pid)
     finally:
         # SIGINT: shut down now, do not wait for clients to leave.
         processes.stop(server, STOP_SEC, signal.SIGINT)

@@ -35,8 +35,8 @@ def postgres() -> Iterator[str]:
     from dev.postgres import PostgresError, temporary_cluster
 
     try:
-        with temporary_cluster() as url:
-            yield url
+        with temporary_cluster() as cluster:
+            yield cluster.url
     except PostgresError as error:
         pytest.fail(str(error), pytrace=False)
 

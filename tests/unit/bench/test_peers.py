@@ -1,0 +1,67 @@
+"""Peers: what a driver printed is judged as Horarium's own runs are, and compared the right way round."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bench.peers.__main__ import HTTP, KAFKA, ratios
+from bench.peers.driver import Seen, figures
+
+CPU = {"database": 3.0, "driver": 1.0}
+
+
+def _seen(late_ms: list[int | None], runs: int) -> Seen:
+    return Seen(register_sec=0.5, due_ms=1_000, last_ms=3_000, runs=runs, late_ms=late_ms)
+
+
+def test_a_run_in_which_each_job_ran_once_is_valid() -> None:
+    found = figures(_seen([10, 30, 20, 0], runs=4), CPU)
+    assert found["valid"] is True
+    assert found["registeredPerSec"] == 8
+    assert found["executionsPerSec"] == 2
+    assert found["receivedLateMs"]["max"] == 30
+    assert found["cpuUsPerJob"] == {"database": 750_000.0, "driver": 250_000.0}
+
+
+@pytest.mark.parametrize(
+    ("late_ms", "runs", "name"),
+    [([10, None], 1, "lost"), ([10, 20], 3, "acceptedTwice"), ([10, -1], 2, "early")],
+    ids=["lost", "twice", "early"],
+)
+def test_what_was_lost_early_or_ran_twice_is_not_valid(
+    late_ms: list[int | None], runs: int, name: str
+) -> None:
+    found = figures(_seen(late_ms, runs), CPU)
+    assert found["valid"] is False
+    assert found[name] == 1
+
+
+def _ours(per_sec: int, late_ms: float) -> dict[str, Any]:
+    cpu = {"server": 40.0, "load": 10.0}
+    return {
+        "executionsPerSec": per_sec,
+        "receivedLateMs": {"p50": late_ms, "p99": late_ms},
+        "cpuUsPerRegistration": cpu,
+        "cpuUsPerExecution": cpu,
+    }
+
+
+def test_above_one_is_better_for_horarium() -> None:
+    peer = {
+        "executionsPerSec": 100,
+        "receivedLateMs": {"p50": 30, "p99": 60},
+        "cpuUsPerJob": {"database": 150.0, "driver": 50.0},
+    }
+    found = {
+        ("herd", KAFKA): _ours(200, 0),
+        ("herd", HTTP): _ours(50, 0),
+        ("herd", "river"): peer,
+        ("steady", KAFKA): _ours(0, 10),
+        ("steady", HTTP): _ours(0, 120),
+        ("steady", "river"): peer,
+    }
+    by_kafka = {"executionsPerSec": 2.0, "cpuPerJob": 2.0, "lateP50": 3.0, "lateP99": 6.0}
+    by_http = {"executionsPerSec": 0.5, "cpuPerJob": 2.0, "lateP50": 0.25, "lateP99": 0.5}
+    assert ratios(found) == {f"{KAFKA} to river": by_kafka, f"{HTTP} to river": by_http}

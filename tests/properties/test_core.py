@@ -25,6 +25,8 @@ from schemas.entities import (
     JobStatus,
     MisfirePolicy,
     OverlapPolicy,
+    Pool,
+    Priority,
     RetryPolicy,
     WaitingFor,
 )
@@ -32,6 +34,8 @@ from schemas.events import CursorEvent, Event, ExecutionEvent
 from schemas.replies import Grant
 from streams.core import keys
 from streams.core.engine import Engine
+from streams.core.fairness import Fairness
+from streams.core.handlers.ordering import PoolOrder
 from streams.core.instants import format_instant
 from streams.core.lifecycle import FINAL
 from streams.core.planning import plan, plan_of, seed_of
@@ -39,10 +43,11 @@ from streams.core.schedule import count_occurrences, previous_occurrence
 from streams.core.state import due_of_cursor, due_of_execution
 from streams.core.transaction import Source
 from streams.store.memory import MemoryStore
-from tests.unit.core.world import TENANT, OnePartition, World, compacted, rebuild
+from tests.unit.core.world import TENANT, World, compacted, rebuild
 
 JOBS = ["a", "b", "c"]
-POOLS = ["default", "other"]
+POOLS = ["default", "other", "shared/p"]
+CAPS = [1, 2, 100]
 SCHEDULES: list[dict[str, Any]] = [
     {"delay_sec": 0},
     {"delay_sec": 7},
@@ -57,6 +62,7 @@ SMALL = {
     "streams.core.timebuckets.WHEEL_LANE_MAX": 2,
     "streams.core.timebuckets.SHARE": 1,
     "streams.core.handlers.granting.MATCHED_MAX": 1,
+    "streams.core.handlers.ordering.READ_MIN": 1,
     "streams.core.handlers.cancelling.ENTITIES_PER_COMMAND_MAX": 1,
     "streams.core.handlers.scheduling.MISFIRE_KEPT_MAX": 4,
     "streams.core.state.CACHED_MAX": 6,
@@ -81,6 +87,7 @@ class Partition(RuleBasedStateMachine):
         self.world = World(start, seed)
         self.grants: list[Grant] = []
         self.accepted: Counter[str] = Counter()
+        self.events_seen = 0
 
     @rule(
         job=st.sampled_from(JOBS),
@@ -91,6 +98,7 @@ class Partition(RuleBasedStateMachine):
         misfire=st.sampled_from(MisfirePolicy),
         group=st.sampled_from(["", "g", "h"]),
         pool=st.sampled_from(POOLS),
+        priority=st.sampled_from(Priority),
     )
     def register(
         self,
@@ -102,6 +110,7 @@ class Partition(RuleBasedStateMachine):
         misfire: MisfirePolicy,
         group: str,
         pool: str,
+        priority: Priority,
     ) -> None:
         mode = RegisterMode.PUT if put else RegisterMode.CREATE
         retry = RetryPolicy(max_attempts=2, backoff_base_sec=1, backoff_max_sec=5)
@@ -117,8 +126,26 @@ class Partition(RuleBasedStateMachine):
             misfire=misfire,
             exclusion_group=group,
             pool=pool,
+            priority=priority,
             **schedule,
         )
+
+    @rule(
+        cap=st.sampled_from(CAPS),
+        in_pool=st.sampled_from([0, *CAPS]),
+        in_shared=st.sampled_from([0, *CAPS]),
+        paused=st.sampled_from([None, None, "tenant", *POOLS]),
+    )
+    def configure(self, cap: int, in_pool: int, in_shared: int, paused: str | None) -> None:
+        """Other caps and pauses; what is lowered below what runs only stops grants."""
+        world = self.world
+        shared = Pool(name="p", max_running=in_shared, paused=paused == "shared/p")
+        world.configure(ids.SHARED, pools=(shared,))
+        pools = (
+            Pool(name="default", max_running=in_pool, paused=paused == "default"),
+            Pool(name="other", paused=paused == "other"),
+        )
+        world.configure(max_running=cap, paused=paused == "tenant", pools=pools)
 
     @rule(sec=st.sampled_from([0.001, 1, 2.5, 5, 30]))
     def walk(self, sec: float) -> None:
@@ -229,10 +256,10 @@ class Partition(RuleBasedStateMachine):
         """The process dies; its store is opened again, or made from the log, and soft state is gone."""
         world = self.world
         if how == "store":
-            world.engine = Engine(0, world.store, codec, OnePartition())
+            world.engine = Engine(0, world.store, codec, world.router)
         else:
             log = world.log if how == "log" else compacted(world.log, len(world.log) * 3 // 4)
-            world.engine = rebuild(log)
+            world.engine = rebuild(log, world.router)
             world.store = world.engine.state.kv._base  # type: ignore[assignment]
         world.run()
 
@@ -268,6 +295,22 @@ class Partition(RuleBasedStateMachine):
             assert running[e.exclusion_group] or ahead, e
 
     @invariant()
+    def no_cap_was_exceeded(self) -> None:
+        """By no grant, at no instant: what a cap is when an execution is claimed counts."""
+        world = self.world
+        running = [e for e in world.executions() if e.status is ExecutionStatus.RUNNING]
+        claimed = "ExecutionClaimed" in world.types[self.events_seen :]
+        self.events_seen = len(world.types)
+        indexes = world.engine.state.indexes
+        assert indexes.running_of(TENANT) == len(running)
+        for pool in POOLS:
+            here = sum(e.pool == pool for e in running)
+            pool_key = ids.pool_key(TENANT, pool)
+            assert indexes.running_of_in(TENANT, pool_key) == indexes.running_in(pool_key) == here
+        if claimed:
+            check_caps(world, running)
+
+    @invariant()
     def nothing_was_quarantined(self) -> None:
         assert self.world.quarantined == []
         assert "internal_error" not in [alert.kind for alert in self.world.alerts]
@@ -289,9 +332,17 @@ class Partition(RuleBasedStateMachine):
             if cursor.status is JobStatus.ACTIVE:
                 assert by_job[job.job_id] or (cursor.next_ms and not cursor.catch_up), cursor
         for pool in POOLS:
-            pool_key = f"{TENANT}/{pool}"
-            if world.engine.state.indexes.waiting(pool_key):
-                assert world.engine._parking.next_with_credit(pool_key, world.now_ms) is None
+            self.who_can_be_granted_is(ids.pool_key(TENANT, pool))
+
+    def who_can_be_granted_is(self, pool_key: str) -> None:
+        """Nothing waits beside credit unless a cap or a pause keeps it there."""
+        engine, now_ms = self.world.engine, self.world.now_ms
+        if engine._parking.next_with_credit(pool_key, now_ms) is None:
+            return
+        engine.begin(now_ms, self.world.chance.random)
+        backlog, _ = PoolOrder(engine._open(), Fairness(), pool_key, 0).waiting()
+        engine.abort()
+        assert backlog == 0, pool_key
 
     def teardown(self) -> None:
         if not hasattr(self, "world"):
@@ -315,6 +366,23 @@ class Partition(RuleBasedStateMachine):
 def jobs(world: World) -> list[Job]:
     found = [codec.decode(value) for _, value in world.store.scan(b"ejob:", b"ejob;")]
     return [event.job for event in found]  # type: ignore[attr-defined]
+
+
+def check_caps(world: World, running: list[Execution]) -> None:
+    """After a grant. Grants of one pass may meet different pools, so each cap is looked at alone."""
+    newest = max(running, key=lambda e: e.fencing_token, default=None)
+    if newest is None:
+        return
+    mine, shared = world.router.settings_of(TENANT), world.router.settings_of(ids.SHARED)
+    assert not mine.paused
+    assert len(running) <= mine.max_running
+    for owner, prefix in ((mine, ""), (shared, "shared/")):
+        for pool in owner.pools:
+            here = [e for e in running if e.pool == prefix + pool.name]
+            if newest in here:
+                most = max(1, pool.max_running // 2) if prefix else pool.max_running
+                assert not pool.paused
+                assert not pool.max_running or len(here) <= most
 
 
 def expected_timers(world: World) -> Iterator[tuple[str, int]]:

@@ -8,14 +8,14 @@ from __future__ import annotations
 import itertools
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from bench.partition import ACTOR, POOL, SESSION, TENANT, completions, registrations
 from bench.report import VALID, spread
 from bench.wire import Refused
 from schemas import codec
-from schemas.commands import Command, RequestWork, Slot
+from schemas.commands import Command, RegisterJob, RequestWork, Slot
 from schemas.replies import CommandDone, Granted, Reply, WorkDone
 from schemas.topics import Topics, partition_of, tenant_partitions
 from streams.ambient import wall_ms
@@ -76,7 +76,13 @@ class Service:
 
     def register(self, count: int, due_ms: int, within_sec: float, spacing_ms: float = 0) -> int:
         """One-off jobs, due at the same time or one after the other; how many were answered 201."""
-        waiting = self._encoded(count, due_ms, spacing_ms)
+        first = next(self._numbers)
+        self._numbers = itertools.count(first + count)
+        return self.register_all(registrations(first, count, due_ms, spacing_ms), count, within_sec)
+
+    def register_all(self, commands: Iterable[RegisterJob], count: int, within_sec: float) -> int:
+        """Any jobs; how many were answered 201."""
+        waiting = map(self._encoded, commands)
         sent = answered = made = 0
         deadline = time.monotonic() + within_sec
         while answered < count and time.monotonic() < deadline:
@@ -89,12 +95,9 @@ class Service:
                     made += reply.status == 201
         return made
 
-    def _encoded(self, count: int, due_ms: int, spacing_ms: float) -> Iterator[Outgoing]:
-        first = next(self._numbers)
-        self._numbers = itertools.count(first + count)
-        for command in registrations(first, count, due_ms, spacing_ms):
-            partition = partition_of(TENANT, command.job_id, self._shards, self._partitions)
-            yield Outgoing(self._topics.commands, partition, TENANT.encode(), codec.encode(command))
+    def _encoded(self, command: RegisterJob) -> Outgoing:
+        partition = partition_of(command.tenant, command.job_id, self._shards, self._partitions)
+        return Outgoing(self._topics.commands, partition, command.tenant.encode(), codec.encode(command))
 
     def work(
         self,
@@ -106,16 +109,19 @@ class Service:
         """Asks, and completes what it gets, until that many outcomes are accepted or the time is up."""
         deadline = time.monotonic() + within_sec
         target = len(self.accepted) + expected
-        mine = tenant_partitions(TENANT, self._shards, self._partitions)
         renew_at = 0.0
         while len(self.accepted) < target and (now := time.monotonic()) < deadline:
             each_turn()
             if now >= renew_at:
                 renew_at = now + RENEW_SEC
-                for partition in mine:
+                for partition in self._asked():
                     self._ask(partition, credit)
             for partition in {self._take(reply) for reply in self._replies()} - {-1}:
                 self._ask(partition, credit)
+
+    def _asked(self) -> list[int]:
+        """Partitions that may have work."""
+        return tenant_partitions(TENANT, self._shards, self._partitions)
 
     def verdict(self, registered: int) -> dict[str, Any]:
         """Lateness, and whether everything ran once and nothing early."""

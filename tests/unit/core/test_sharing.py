@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from schemas.commands import RequestWork, Slot
 from schemas.entities import Pool, Priority, Tenant
 from schemas.replies import Granted, Waiting, WorkSeen
 from tests.unit.core.fleet import POOL, Backlogs, Fleet
-from tests.unit.core.world import World, compacted, hints, rebuild
+from tests.unit.core.world import World, compacted, granted, hints, rebuild
 
 WEIGHTS = {"a": 1, "b": 2, "c": 5}
 TEN_MINUTES_MS = 600_000
@@ -265,3 +266,33 @@ def test_shares_hold_after_a_crash_since_what_runs_is_state() -> None:
     for grant in world.claim("x", 40, pool=POOL):
         taken.append(grant.execution.tenant)
     assert Counter(taken) == {"a": 10, "b": 20, "c": 50}
+
+
+@pytest.mark.parametrize("weight", [1, 100])
+def test_a_flood_delays_the_others_by_a_pass_or_two_however_large_it_is(weight: int) -> None:
+    """Passes counted, not time: how long one takes is the benchmark's to say (`bench.fairness`)."""
+
+    def passes(flood: int) -> int:
+        world = shared_world({"a": weight, "b": 1})
+        world.router.settings["a"] = Tenant(tenant="a", weight=weight, max_running=100_000)
+        for n in range(flood):
+            world.register(f"a{n}", tenant="a", pool=POOL, delay_sec=10)
+        for n in range(10):
+            world.register(f"b{n}", tenant="b", pool=POOL, delay_sec=10)
+        slots = tuple(Slot(worker_id=f"w{n}", credit=1) for n in range(500))
+        world.now_ms += 10_000
+        for done in range(1, flood // 10):
+            request = RequestWork(
+                **world._envelope(tenant="shared"),
+                pool=POOL,
+                seq=done,
+                grants_seen=world.grants_seen,
+                park_sec=60,
+                slots=slots,
+            )
+            world.one(world.now_ms, 50, [request])
+            if sum(grant.execution.tenant == "b" for grant in granted(world.replies)) == 10:
+                return done
+        raise AssertionError("B did not run")
+
+    assert passes(3_000) == passes(500) <= 3

@@ -12,7 +12,10 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 from bench.usage import Usage
+from dev.limits import lift
 from dev.server import Server
+from schemas.topics import Topics
+from streams.transport.kafka.log import KafkaLog
 
 TENANT = "default"
 CLOCK_TICK_SEC = 0.2
@@ -22,11 +25,16 @@ KEEP = "HORARIUM_BENCH_KEEP"
 
 @contextmanager
 def running(*, shards: int, processors: int, partitions: int = 8) -> Iterator[Server]:
-    """A fresh server whose tenant has this many shards."""
+    """A fresh server whose tenant has this many shards, and no limits that a herd would meet."""
     folder = Path(mkdtemp(prefix="horarium-bench-"))
     settings = {"HORARIUM_DEV_SHARDS": f"{TENANT}={shards}"}
     try:
         with Server(folder, processors=processors, partitions=partitions, settings=settings) as server:
+            log = KafkaLog(server.bootstrap)
+            try:
+                lift(log, Topics(server.environment()["HORARIUM_NAMESPACE"]), partitions, TENANT)
+            finally:
+                log.close()
             yield server
     finally:
         if os.environ.get(KEEP):

@@ -53,6 +53,7 @@ from schemas.topics import REPLY_PARTITIONS
 from streams.core import digest
 from streams.core.effects import Alert, Answer, Effect, Quarantine
 from streams.core.fairness import Fairness
+from streams.core.guards import Guards
 from streams.core.handlers.cancelling import cancel_execution, cancel_job
 from streams.core.handlers.configuring import configure_pool, configure_tenant
 from streams.core.handlers.discarding import discard_dead_letter
@@ -94,6 +95,7 @@ class Engine:
         self._router = router
         self._parking = Parking()
         self._fairness = Fairness()
+        self._guards = Guards()
         self._tx: Transaction | None = None
         self._settled_ms = 0
         self._unmatched: list[str] = []
@@ -108,8 +110,11 @@ class Engine:
         self.state.timers.advance_floor(now_ms)
         self.state.leases.advance_floor(now_ms)
         self._parking.drop_stale(now_ms)
+        self._guards.drop_stale(now_ms)
         pools = [*self._unmatched, *self._parking.take_later(now_ms)]
-        self._tx = Transaction(self.state, self._router, now_ms, chance, pools=pools)
+        self._tx = Transaction(
+            self.state, self._router, self._guards, self.partition, now_ms, chance, pools=pools
+        )
         self._unmatched = []
 
     def open_partition(self, partition_count: int) -> None:
@@ -181,6 +186,7 @@ class Engine:
         self._tx = None
         self._parking.settled()
         self._fairness.settled()
+        self._guards.settled()
         return self.state.kv.take()
 
     def written(self) -> None:
@@ -196,6 +202,7 @@ class Engine:
         self._tx = None
         self._parking.undo()
         self._fairness.undo()
+        self._guards.undo()
         self.state.kv.clear()
         self.state.forget_decoded()
         self.state.timers.reload()
@@ -334,6 +341,8 @@ class Engine:
                 detail=outcome.detail,
                 errors=outcome.errors,
                 partition=self.partition,
+                limit=outcome.limit,
+                retry_after_ms=outcome.retry_after_ms,
             )
         else:
             done = CommandDone(

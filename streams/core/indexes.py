@@ -1,7 +1,8 @@
-"""Index entries and counters of executions: functions of the entities alone, also after compaction.
+"""Index entries and counters of executions and jobs: functions of the entities alone, also after compaction.
 
-`move` is called by `State` for every execution that changes, so counters are exact across crashes and owners:
-what runs holds a slot until its worker was told or its lease ended. Owns the reads that order grants, too.
+`State` calls `move` for every execution that changes, `move_job` for every job, so counters are exact across
+crashes and owners: what runs holds a slot until its worker was told or its lease ended. Owns the reads that
+order grants, too.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ from functools import lru_cache
 from itertools import islice
 
 from schemas import ids
-from schemas.entities import Execution, ExecutionKind, ExecutionStatus, WaitingFor
+from schemas.entities import Cursor, Execution, ExecutionKind, ExecutionStatus, Job, WaitingFor
 from streams.core import keys
 from streams.core.invariants import invariant
-from streams.core.lifecycle import FINAL
+from streams.core.lifecycle import FINAL, JOB_FINAL
 from streams.store.overlay import Overlay
 
 
@@ -91,6 +92,14 @@ class Indexes:
             at = keys.after(keys.group_pool_prefix(group_key, keys.WAITS, found[-1]))
         return found
 
+    def jobs_of(self, tenant: str) -> int:
+        """Jobs of a tenant that are ACTIVE or PAUSED."""
+        return self.number(keys.jobs_of_tenant(tenant))
+
+    def jobs_in(self, tenant: str, pool: str) -> int:
+        """Those that have a pool as target."""
+        return self.number(keys.jobs_in_pool(tenant, pool))
+
     # -- writing
 
     def move(self, old: Execution | None, new: Execution | None) -> None:
@@ -111,6 +120,15 @@ class Indexes:
                 self._count(key, -1)
         for key in counted_now:
             if key not in counted_before:
+                self._count(key, 1)
+
+    def move_job(self, old: tuple[Job | None, Cursor | None], new: tuple[Job | None, Cursor | None]) -> None:
+        """A job or its cursor changed, came, or is forgotten; in any order, as compaction may leave them."""
+        before, now = _job_counters(*old), _job_counters(*new)
+        if before != now:
+            for key in before:
+                self._count(key, -1)
+            for key in now:
                 self._count(key, 1)
 
     def _count(self, key: bytes, change: int) -> None:
@@ -182,6 +200,16 @@ def _running(tenant: str, pool: str) -> tuple[bytes, ...]:
     pool_key = ids.pool_key(tenant, pool)
     running = (keys.running_of_tenant(tenant), keys.running_in_pool(pool_key))
     return (*running, keys.running_in_shared(pool_key, tenant)) if pool_key == pool else running
+
+
+def _job_counters(job: Job | None, cursor: Cursor | None) -> tuple[bytes, ...]:
+    """The counters that a job is part of while it lives; one without a cursor of its own stands at its
+    beginning."""
+    if job is None:
+        return ()
+    if cursor is not None and cursor.incarnation == job.incarnation and cursor.status in JOB_FINAL:
+        return ()
+    return (keys.jobs_of_tenant(job.tenant), keys.jobs_in_pool(job.tenant, job.pool))
 
 
 def _standing(execution: Execution) -> bytes:

@@ -1,8 +1,8 @@
 """Keys of a partition's store; big-endian numbers, so that byte order is due order.
 
 Entities stand under `e` and their log key, with the bytes of their newest event as value. All other
-families are indexes: functions of the entities (`a b c k n o q r x`), or bookkeeping of scans (`f p t`) that
-is outside the state hash. Tenants, pools and job ids never contain NUL (`schemas.ids`).
+families are indexes: functions of the entities (`a b c j k n o q r x`), or bookkeeping of scans (`f p t`),
+which is outside the state hash. Tenants, pools and job ids never contain NUL (`schemas.ids`).
 """
 
 from __future__ import annotations
@@ -117,6 +117,16 @@ def running_in_pool(pool_key: str) -> bytes:
 def running_in_shared(pool_key: str, tenant: str) -> bytes:
     """How many executions of the tenant run in a pool that is not its own."""
     return running_in_pool(pool_key) + b"\x00" + tenant.encode()
+
+
+def jobs_of_tenant(tenant: str) -> bytes:
+    """How many living jobs the tenant has."""
+    return b"jt" + tenant.encode()
+
+
+def jobs_in_pool(tenant: str, pool: str) -> bytes:
+    """How many living jobs of the tenant have this pool as target."""
+    return b"jp" + f"{tenant}/{pool}".encode()
 
 
 HOLDS, CALLED, WAITS = b"\x00", b"\x01", b"\x02"

@@ -12,12 +12,15 @@ from schemas.replies import FieldProblem
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """`code` is stable and machine-readable; `detail` is for people and says what would be accepted."""
+    """`code` is stable and machine-readable; `detail` is for people and says what would be accepted. `limit`
+    and `retry_after_ms` are those of a rate or number that was reached."""
 
     status: int
     code: str
     detail: str
     errors: tuple[FieldProblem, ...] = ()
+    limit: int = 0
+    retry_after_ms: int = 0
 
 
 def invalid(*errors: FieldProblem) -> Refusal:
@@ -32,6 +35,16 @@ def too_large(field: str, limit: int) -> Refusal:
 
 def not_found(what: str) -> Refusal:
     return Refusal(404, "not_found", f"no such {what}")
+
+
+def too_many_jobs(limit: int) -> Refusal:
+    detail = f"the tenant has {limit} living jobs, as many as it may have"
+    return Refusal(429, "too_many_jobs", detail, limit=limit)
+
+
+def rate_limited(limit: int, retry_after_ms: int) -> Refusal:
+    detail = f"the tenant may register {limit} jobs a second"
+    return Refusal(429, "rate_limited", detail, limit=limit, retry_after_ms=retry_after_ms)
 
 
 KEY_REUSED = Refusal(422, "idempotency_key_reused", "this Idempotency-Key was used with another request")

@@ -257,18 +257,39 @@ class State:
             return
         self._remember(key, None, 0)
         self.kv.put(keys.entity(key), None)
-        if isinstance(old, Execution):
-            self.indexes.move(old, None)
+        match old:
+            case Execution():
+                self.indexes.move(old, None)
+            case Job() | Cursor():
+                self._move_job(old, None)
 
     def _replace(self, key: str, value: bytes, entity: Entity) -> None:
         old = self._get(key)
         self.kv.put(keys.entity(key), value)
         self._remember(key, entity, len(value))
-        if isinstance(entity, Execution):
-            self.indexes.move(old if isinstance(old, Execution) else None, entity)
-            if entity.fencing_token > self.last_token():
-                self.kv.put(keys.LAST_TOKEN, entity.fencing_token.to_bytes(8, "big"))
+        match entity:
+            case Execution():
+                self.indexes.move(old if isinstance(old, Execution) else None, entity)
+                if entity.fencing_token > self.last_token():
+                    self.kv.put(keys.LAST_TOKEN, entity.fencing_token.to_bytes(8, "big"))
+            case Job():
+                self._move_job(old if isinstance(old, Job) else None, entity)
+            case Cursor():
+                self._move_job(old if isinstance(old, Cursor) else None, entity)
         self._file_timer(key, entity, old)
+
+    def _move_job(self, old: Job | Cursor | None, new: Job | Cursor | None) -> None:
+        """Counts living jobs. Most cursors only move, and then the job need not be read."""
+        either = new or old
+        if isinstance(either, Job):
+            found = self._get(ids.cursor_key(either.tenant, either.job_id))
+            cursor = found if isinstance(found, Cursor) else None
+            jobs = (old if isinstance(old, Job) else None, new if isinstance(new, Job) else None)
+            self.indexes.move_job((jobs[0], cursor), (jobs[1], cursor))
+        elif either is not None and any(isinstance(c, Cursor) and c.status in JOB_FINAL for c in (old, new)):
+            job = self.job(either.tenant, either.job_id)
+            cursors = (old if isinstance(old, Cursor) else None, new if isinstance(new, Cursor) else None)
+            self.indexes.move_job((job, cursors[0]), (job, cursors[1]))
 
     def _stream_of(self, execution: Execution) -> TimeBuckets:
         return self.leases if execution.status is ExecutionStatus.RUNNING else self.timers

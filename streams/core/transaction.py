@@ -23,6 +23,7 @@ from schemas.events import (
 )
 from schemas.ids import pool_key
 from streams.core.effects import Effect
+from streams.core.guards import Guards
 from streams.core.invariants import invariant
 from streams.core.lifecycle import EXECUTION, JOB
 from streams.core.state import State
@@ -78,6 +79,8 @@ class Transaction:
 
     state: State
     router: Router
+    guards: Guards
+    partition: int
     now_ms: int
     chance: Callable[[], float]
     actor: str = "system"

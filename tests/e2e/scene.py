@@ -22,6 +22,7 @@ from dev.demo.judge import Verdict, judge, percentile
 from dev.demo.ledger import Follower, Ledger
 from dev.demo.mix import Planned
 from dev.demo.reckoning import Once, Rule
+from dev.limits import lift
 from dev.server import ROOT, Part, Server
 from schemas.entities import Execution
 from schemas.entities import ExecutionStatus as E
@@ -270,6 +271,7 @@ def opened(
     )
     with server:
         log = KafkaLog(bootstrap)
+        lift(log, Topics(namespace), partitions, LARGE, SMALL)
         book = Book()
         follower = Follower(log, Topics(namespace).events, book)
         follower.start()

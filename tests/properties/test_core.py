@@ -57,7 +57,7 @@ SCHEDULES: list[dict[str, Any]] = [
     {"cron": "*/4 * * * * *", "jitter_sec": 3},
     {"every_sec": 5, "max_runs": 3},
 ]
-INDEXES = (b"a", b"b", b"c", b"k", b"n", b"o", b"q", b"r", b"x")
+INDEXES = (b"a", b"b", b"c", b"j", b"k", b"n", b"o", b"q", b"r", b"x")
 SMALL = {
     "streams.core.timebuckets.WHEEL_LANE_MAX": 2,
     "streams.core.timebuckets.SHARE": 1,

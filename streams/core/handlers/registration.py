@@ -13,6 +13,7 @@ from schemas.commands import RegisterJob, RegisterMode, UpdateJob
 from schemas.entities import Content, Cursor, Job, KeptContent, Schedule, ScheduleKind
 from schemas.events import ContentKept, CursorMoved, JobRegistered, JobUpdated
 from schemas.replies import FieldProblem
+from streams.core.caps import share
 from streams.core.handlers.answering import repeated, with_answer
 from streams.core.handlers.following import follow_up, make_all_kept
 from streams.core.handlers.outcome import Done
@@ -28,6 +29,8 @@ from streams.core.refusals import (
     Refusal,
     invalid,
     not_found,
+    rate_limited,
+    too_many_jobs,
 )
 from streams.core.schedule import Occurrence
 from streams.core.state import beginning
@@ -166,13 +169,21 @@ def _make(tx: Transaction, command: RegisterJob, existing: Job | None, body_hash
     if _is_group_of_shards(tx, command):
         return invalid(_GROUP_OF_SHARDS)
     seed = f"{command.tenant}/{command.job_id}"
-    jitter_sec = tx.router.settings_of(command.tenant).default_jitter_sec
+    settings = tx.router.settings_of(command.tenant)
+    partitions = tx.router.partitions_of(command.tenant)
+    if tx.state.indexes.jobs_of(command.tenant) >= share(settings.max_jobs, partitions, tx.partition):
+        return too_many_jobs(settings.max_jobs)
+    jitter_sec = settings.default_jitter_sec
     schedule = resolve(command.schedule, seed, tx.now_ms, jitter_sec)
     if isinstance(schedule, FieldProblem):
         return invalid(schedule)
     first = first_occurrence(schedule, seed, tx.now_ms)
     if first is None:
         return invalid(FieldProblem(field="schedule", detail="has no occurrence in the future"))
+    per_sec = share(settings.registrations_per_sec, partitions, tx.partition)
+    wait_ms = tx.guards.rates.take(command.tenant, per_sec, tx.now_ms)
+    if wait_ms:
+        return rate_limited(settings.registrations_per_sec, wait_ms)
     job = _job(tx, command, existing, schedule, first, body_hash)
     if existing is not None:
         _keep_superseded(tx, existing)

@@ -414,7 +414,7 @@ def test_an_aborted_transaction_leaves_no_trace() -> None:
 
 def test_what_one_pass_may_not_grant_is_granted_by_the_next() -> None:
     world = World()
-    world.configure(max_running=10_000)
+    world.configure(max_running=10_000, registrations_per_sec=10_000)
     for n in range(2_500):
         world.register(f"j{n}", delay_sec=0)
     world.run()

@@ -1,0 +1,25 @@
+"""What protects tenants from their own floods, as far as state does not say. Soft: forgotten at a restart,
+undone by an abort."""
+
+from __future__ import annotations
+
+from streams.core.rates import RegistrationRates
+
+
+class Guards:
+    """Of one partition."""
+
+    def __init__(self) -> None:
+        self.rates = RegistrationRates()
+
+    def settled(self) -> None:
+        """What the transaction counted is committed."""
+        self.rates.settled()
+
+    def undo(self) -> None:
+        """The transaction was aborted: what it counted never was."""
+        self.rates.undo()
+
+    def drop_stale(self, now_ms: int) -> None:
+        """Forgets what no longer counts."""
+        self.rates.drop_stale(now_ms)

@@ -15,10 +15,12 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from projections.checker.checker import Checker
+from projections.checker.report import Report
+from projections.checker.skips import KEPT_MAX
 from schemas import codec, ids
 from schemas.commands import CancelJob, MissedInPause, RegisterMode, Slot
 from schemas.entities import (
-    Cursor,
     Execution,
     ExecutionStatus,
     Job,
@@ -30,7 +32,6 @@ from schemas.entities import (
     RetryPolicy,
     WaitingFor,
 )
-from schemas.events import CursorEvent, Event, ExecutionEvent
 from schemas.replies import Grant
 from streams.core import keys
 from streams.core.engine import Engine
@@ -38,8 +39,8 @@ from streams.core.fairness import Fairness
 from streams.core.handlers.ordering import PoolOrder
 from streams.core.instants import format_instant
 from streams.core.lifecycle import FINAL
-from streams.core.planning import plan, plan_of, seed_of
-from streams.core.schedule import count_occurrences, previous_occurrence
+from streams.core.planning import plan, seed_of
+from streams.core.schedule import previous_occurrence
 from streams.core.state import due_of_cursor, due_of_execution
 from streams.core.transaction import Source
 from streams.store.memory import MemoryStore
@@ -358,9 +359,12 @@ class Partition(RuleBasedStateMachine):
             engine = rebuild(log)
             assert engine.digest() == world.engine.digest()
             assert indexes(engine.state.kv._base) == indexes(world.store)  # type: ignore[arg-type]
-        events = [codec.decode(value) for _, value in world.log if value is not None]
-        check_history([event for event in events if isinstance(event, Event)])
-        check_accounted(world, [event for event in events if isinstance(event, Event)])
+        kept_max = SMALL["streams.core.handlers.scheduling.MISFIRE_KEPT_MAX"] if self.patches else KEPT_MAX
+        report = judged(world, kept_max)
+        assert report.good, report.violations
+        assert not report.unjudged
+        accounted = report.fired + sum(report.skipped.values()) + report.kept + report.undecided
+        assert report.due == accounted
 
 
 def jobs(world: World) -> list[Job]:
@@ -418,90 +422,17 @@ def waiting_timers(world: World, key: str) -> list[int]:
     return found
 
 
-def check_history(events: list[Event]) -> None:
-    """Nothing early, epochs granted once and growing, outcomes accepted once, tokens growing."""
-    epochs: dict[str, int] = defaultdict(int)
-    outcomes: Counter[tuple[str, int]] = Counter()
-    token = 0
-    for event in events:
-        if not isinstance(event, ExecutionEvent):
-            continue
-        e: Execution = event.execution
-        name = type(event).__name__
-        if name == "ExecutionClaimed":
-            assert event.at_ms >= e.due_ms
-            assert e.lease_epoch == epochs[e.execution_id] + 1
-            assert e.fencing_token > token
-            epochs[e.execution_id], token = e.lease_epoch, e.fencing_token
-        if name in ("ExecutionCompleted", "ExecutionDeadLettered", "AttemptFailed"):
-            outcomes[e.execution_id, e.lease_epoch] += 1
-    assert all(count == 1 for count in outcomes.values()), outcomes
-
-
-def last_accounted(job: Job, cursor: Cursor, events: list[Event]) -> int:
-    """Up to where a job that is over has said what became of its occurrences."""
-    ours = [e.cursor for e in events if isinstance(e, CursorEvent) and e.cursor.job_id == job.job_id]
-    skipped = [skip.to_ms for c in ours if c.incarnation == job.incarnation for skip in c.skips]
-    return max([cursor.last_ms, *skipped])
-
-
-def check_accounted(world: World, events: list[Event]) -> None:
-    """Each occurrence of a known job up to its cursor was fired, cancelled, kept, or is in a skip record."""
-    for job_id in JOBS:
-        job = world.engine.state.job(TENANT, job_id)
-        if job is None:
-            continue
-        cursor = world.cursor(job_id)
-        if job.version != job.first_version:
-            continue
-        if job.schedule.kind.value == "ONCE":
-            check_once(world, job, events)
-            continue
-        if not cursor.last_ms:
-            continue
-        upto_ms = cursor.next_ms - 1 if cursor.next_ms else last_accounted(job, cursor, events)
-        due = count_occurrences(plan_of(job), job.created_ms, upto_ms)
-        fired, skipped = set(), 0
-        for event in events:
-            if isinstance(event, ExecutionEvent):
-                e = event.execution
-                ours = e.kind.value == "SCHEDULE" and e.job_id == job_id and e.fired_ms >= job.created_ms
-                if ours and e.execution_id.split(".")[1] == _incarnation(job.incarnation):
-                    fired.add(e.execution_id)
-            elif isinstance(event, CursorEvent):
-                c = event.cursor
-                if c.job_id == job_id and c.incarnation == job.incarnation:
-                    skipped += sum(skip.count for skip in c.skips)
-        kept = sum(kept.count for kept in cursor.catch_up)
-        assert due == len(fired) + skipped + kept, (job_id, due, len(fired), skipped, kept)
-
-
-def check_once(world: World, job: Job, events: list[Event]) -> None:
-    """A one-off has one of: its execution (once), a record of its skip, a cancel, or it is to come."""
-    made: Counter[str] = Counter()
-    ended = 0
-    for event in events:
-        if isinstance(event, ExecutionEvent) and type(event).__name__ in (
-            "ExecutionFired",
-            "ExecutionCancelled",
-        ):
-            e = event.execution
-            if ids.is_of(e.execution_id, job.job_id, job.incarnation) and e.kind.value == "SCHEDULE":
-                made[type(event).__name__] += 1
-        elif isinstance(event, CursorEvent) and event.cursor.incarnation == job.incarnation:
-            c = event.cursor
-            if c.job_id == job.job_id:
-                ended += sum(skip.count for skip in c.skips) + (c.status is JobStatus.CANCELLED)
-    assert made["ExecutionFired"] <= 1
-    to_come = world.cursor(job.job_id).next_ms > 0
-    assert bool(made) or ended or to_come, job.job_id
-    assert not (made and to_come), job.job_id
-
-
-def _incarnation(number: int) -> str:
-    from schemas.ids import base36
-
-    return base36(number)
+def judged(world: World, kept_max: int) -> Report:
+    """What the checker says of the whole log."""
+    checker = Checker(kept_max=kept_max)
+    for offset, command in world.work:
+        checker.word(0, offset, command)
+    for key, value in world.log:
+        if value is None:
+            checker.forgotten(key)
+        else:
+            checker.take(0, codec.decode(value))  # type: ignore[arg-type]
+    return checker.finish(world.now_ms, grace_ms=0)
 
 
 Partition.TestCase.settings = settings(

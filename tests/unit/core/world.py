@@ -77,6 +77,7 @@ class World:
         self.engine = Engine(0, self.store, codec, self.router)
         self.chance = Chance(seed)
         self.log: list[tuple[str, bytes | None]] = []
+        self.work: list[tuple[int, WorkCommand]] = []
         self.types: list[str] = []
         self.replies: list[Reply] = []
         self.alerts: list[Alert] = []
@@ -101,8 +102,11 @@ class World:
         """One transaction; True if there may be more due now."""
         self.engine.begin(self.now_ms, self.chance.random)
         for command in commands:
-            topic = "work" if isinstance(command, WorkCommand) else "commands"
-            self.engine.decide(command, Source(topic, next(self._offset), self.now_ms))
+            topic, offset = "commands", next(self._offset)
+            if isinstance(command, WorkCommand):
+                topic = "work"
+                self.work.append((offset, command))
+            self.engine.decide(command, Source(topic, offset, self.now_ms))
         more = self.engine.fire(settled_ms, limit)
         self.engine.grant()
         decided = self.engine.decided()

@@ -171,6 +171,15 @@ def test_nothing_of_a_job_is_granted_while_its_cancel_goes_on() -> None:
     assert not world.engine.state.has_open(TENANT, "job-1")
 
 
+def test_a_cancel_may_take_any_number_of_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = replayed_crowd(7)
+    monkeypatch.setattr("streams.core.handlers.cancelling.ENTITIES_PER_COMMAND_MAX", 2)
+    world.now_ms += 1_000
+    world.cancel_job()
+    world.at(5)
+    assert not world.engine.state.has_open(TENANT, "job-1")
+
+
 def test_a_replay_right_after_the_cancel_is_wanted() -> None:
     world = World()
     world.register(every_sec=31_536_000, retry=NO_RETRY)

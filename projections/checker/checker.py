@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from projections.checker.caps import Caps
 from projections.checker.executions import Lives
 from projections.checker.occurrences import Account
 from projections.checker.oracle import Oracle
@@ -29,6 +30,7 @@ from schemas.events import (
     JobEvent,
     JobRegistered,
     LeaseExtended,
+    TenantConfigured,
 )
 
 GRACE_MS = 60_000
@@ -51,6 +53,7 @@ class Checker:
         self._accounts: dict[str, Account] = {}
         self._lives = Lives(self.report)
         self._places = Places(self.report)
+        self._caps = Caps(self.report)
         self._words = Words(self.report)
         self._times: dict[int, int] = {}
 
@@ -74,6 +77,8 @@ class Checker:
                 self._cursor(event, judged=judged)
             case JobEvent():
                 self._job(event, judged=judged)
+            case TenantConfigured():
+                self._caps.configured(event.configured, event.at_ms)
             case LeaseExtended():
                 if judged:
                     self._extended(partition, event)
@@ -153,6 +158,7 @@ class Checker:
         if before is None and execution.kind is ExecutionKind.SCHEDULE:
             self._born(event, account, judged=judged)
         self._places.changed(event, before, job, judged=judged)
+        self._caps.changed(partition, execution, before, judged=judged)
 
     def _extended(self, partition: int, event: LeaseExtended) -> None:
         lease = event.lease

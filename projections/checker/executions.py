@@ -22,7 +22,9 @@ from schemas.entities import ExecutionStatus as E
 from schemas.events import (
     AttemptFailed,
     CancelRequested,
+    DeadLetterDiscarded,
     DeadLetterReplayed,
+    ExecutionBlocked,
     ExecutionCancelled,
     ExecutionClaimed,
     ExecutionCompleted,
@@ -42,6 +44,7 @@ OUTCOMES = (ExecutionCompleted, ExecutionDeadLettered, AttemptFailed, ExecutionR
 LIFE: dict[type[ExecutionEvent], tuple[frozenset[E | None], frozenset[E]]] = {
     ExecutionFired: (frozenset({None}), frozenset({E.PENDING})),
     ExecutionReady: (frozenset({E.PENDING, E.SCHEDULED}), frozenset({E.PENDING})),
+    ExecutionBlocked: (frozenset({E.PENDING, E.SCHEDULED}), frozenset({E.PENDING})),
     ExecutionClaimed: (frozenset({E.PENDING}), frozenset({E.RUNNING})),
     ExecutionReleased: (frozenset({E.RUNNING}), frozenset({E.PENDING, E.SCHEDULED})),
     LeaseExpired: (frozenset({E.RUNNING}), frozenset({E.PENDING})),
@@ -55,6 +58,7 @@ LIFE: dict[type[ExecutionEvent], tuple[frozenset[E | None], frozenset[E]]] = {
     ),
     ExecutionSkipped: (frozenset({None, E.PENDING}), frozenset({E.SKIPPED})),
     DeadLetterReplayed: (frozenset({E.FAILED}), frozenset({E.PENDING})),
+    DeadLetterDiscarded: (frozenset({E.FAILED}), frozenset({E.FAILED})),
 }
 SLOWED_BY_ITS_OWN = frozenset(set(WaitingFor) - {WaitingFor.NOTHING, WaitingFor.WORKER})
 """Waits that are the tenant's own doing: what had one is not late (semantics, section 1)."""
@@ -166,7 +170,7 @@ class _Change:
                 self._fired()
             case ExecutionClaimed():
                 self._claimed()
-            case ExecutionReady():
+            case ExecutionReady() | ExecutionBlocked():
                 self._ready()
             case ExecutionReleased():
                 self.report.released += 1
@@ -212,8 +216,7 @@ class _Change:
         if before is None:
             self._must(now.lease_epoch == 0, Kind.EPOCH, f"born with epoch {now.lease_epoch}")
             return
-        same = (now.kind, now.scheduled_ms, now.fired_ms, now.job_version, now.pool)
-        was = (before.kind, before.scheduled_ms, before.fired_ms, before.job_version, before.pool)
+        same, was = _identity(now), _identity(before)
         self._must(same == was, Kind.LIFE, f"it became another one: {was} to {same}")
         if isinstance(self.event, ExecutionClaimed):
             held = now.lease_epoch == before.lease_epoch + 1
@@ -337,3 +340,15 @@ class _Change:
             )
             what = f"attempt {before.attempt}, delivery {before.delivery_count} became"
             self._must(held, Kind.RETRY, f"{what} {now.attempt}, {now.delivery_count}")
+
+
+def _identity(execution: Execution) -> tuple[object, ...]:
+    """What never changes."""
+    return (
+        execution.kind,
+        execution.scheduled_ms,
+        execution.fired_ms,
+        execution.job_version,
+        execution.pool,
+        execution.exclusion_group,
+    )

@@ -135,12 +135,13 @@ class Account:
     def _judge(self, event: CursorEvent, open_now: int) -> None:
         cursor = event.cursor
         self._no_longer_leaving()
-        upto_ms = max(self._frontier_ms, cursor.last_ms)
+        upto_ms = max(self._frontier_ms, self._last_ms(cursor))
         replaced = self._successor is not None and self._successor.schedule != self.job.schedule
         if (replaced or isinstance(event, JobCancelled)) and self.status is JobStatus.PAUSED:
             upto_ms = max(upto_ms, event.at_ms)
         elif replaced:
-            upto_ms = self._frontier_ms  # that last one is the new schedule's; what still had jitter left goes
+            # The last one is the new schedule's; what the old one had not got to for its jitter goes.
+            upto_ms = self._frontier_ms
         due = [] if self._is_spent(self._made - len(self._ahead)) else self._expected(upto_ms)
         self._report.due += len(due)
         kept = self._kept(cursor)
@@ -148,7 +149,14 @@ class Account:
         was_owed = set(self._owed)
         missing = (was_owed | set(due)) - still_owed - self._fired
         self._made += len((was_owed - still_owed) & self._fired)
-        left, room = assign(missing, cursor.skips)
+        room = [skip.count for skip in cursor.skips]
+        left = assign(missing, cursor.skips, room)
+        for skip, beyond in zip(cursor.skips, room, strict=True):
+            self._report.skipped[skip.reason.value] += skip.count - beyond
+        if any(room):
+            # An instant that an execution was made for under an earlier definition may be counted again.
+            earlier = self._fired - self._ahead
+            assign(earlier.intersection(self._between(self._frontier_ms, upto_ms)), cursor.skips, room)
         self._frontier_ms = upto_ms
         self._ahead = {instant for instant in self._ahead if instant > upto_ms}
         for instant in left:
@@ -178,7 +186,6 @@ class Account:
         )
         for skip, beyond in zip(event.cursor.skips, room, strict=True):
             told = f"{skip.count} skipped as {skip.reason} from {skip.from_ms} to {skip.to_ms}"
-            self._report.skipped[skip.reason] += skip.count - beyond
             if beyond:
                 self._add(Kind.SKIP, f"{told}: {beyond} of them were not due, or did run")
             if wrong := why_wrong(skip, then):
@@ -239,6 +246,12 @@ class Account:
         self._made = cursor.runs - len(self._owed)
 
     # -- small questions
+
+    def _last_ms(self, cursor: Cursor) -> int:
+        """The last occurrence of this schedule; a one-off's cursor may still name an earlier schedule's."""
+        schedule = self.job.schedule
+        once = schedule.kind is ScheduleKind.ONCE
+        return 0 if once and cursor.last_ms != schedule.run_at_ms else cursor.last_ms
 
     def _no_longer_leaving(self) -> None:
         for instant in sorted(self._leaving):

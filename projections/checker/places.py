@@ -1,4 +1,4 @@
-"""Owns who runs beside whom: overlap policies, exclusion groups and caps, after every event in log order.
+"""Owns who runs beside whom: overlap policies and exclusion groups, after every event in log order.
 
 An execution is *active* if it is neither final nor waiting for another one of its job; a waiting retry is
 active (semantics, section 5).
@@ -61,7 +61,7 @@ class Places:
             self._report.add(Kind.OVERLAP, name, detail)
 
     def _follow_group(self, now: Execution, *, judged: bool) -> None:
-        group = getattr(now, "exclusion_group", "")
+        group = now.exclusion_group
         if not group:
             return
         running = self._in_group[f"{now.tenant}/{group}"]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from schemas.entities import Job, JobStatus, MisfirePolicy, OverlapPolicy, Skip, SkipReason
-from schemas.events import CursorEvent, JobCancelled, JobResumed
+from schemas.events import CursorEvent, CursorMoved, JobCancelled, JobResumed
 
 # What fell due longer ago than this before it could be decided was missed (semantics, section 5).
 MISFIRE_THRESHOLD_MS = 10_000
@@ -28,20 +28,19 @@ class Circumstances:
     kept_max: int = KEPT_MAX
 
 
-def assign(missing: Iterable[int], skips: Sequence[Skip]) -> tuple[list[int], list[int]]:
-    """Gives each missing instant to a record that covers it: those that no record has room for, ascending,
-    and what each record counts beyond them. Ranges may overlap; the one that ends first is filled first."""
+def assign(instants: Iterable[int], skips: Sequence[Skip], room: list[int]) -> list[int]:
+    """Gives each instant to a record that covers it and has room, and takes the room; those left over,
+    ascending. Ranges may overlap; the one that ends first is filled first."""
     order = sorted(range(len(skips)), key=lambda at: skips[at].to_ms)
-    room = [skip.count for skip in skips]
     left: list[int] = []
-    for instant in sorted(missing):
+    for instant in sorted(instants):
         for at in order:
             if room[at] and skips[at].from_ms <= instant <= skips[at].to_ms:
                 room[at] -= 1
                 break
         else:
             left.append(instant)
-    return left, room
+    return left
 
 
 def why_wrong(skip: Skip, then: Circumstances) -> str:
@@ -57,6 +56,8 @@ def why_wrong(skip: Skip, then: Circumstances) -> str:
         case SkipReason.OVERLAP:
             if policies.overlap not in (OverlapPolicy.QUEUE, OverlapPolicy.SKIP):
                 return f"the policy is {policies.overlap}"
+            if not isinstance(then.event, CursorMoved):
+                return "nothing became due"
             if not then.open_now:
                 return "no execution of the job is unfinished"
         case SkipReason.CANCELLED:

@@ -1,24 +1,16 @@
 """A slow second opinion on schedules: looks at every minute of UTC, with `zoneinfo` as the clock.
 
 It shares nothing with the code under test: own field reader (plain forms only), own calendar (datetime),
-offsets from `zoneinfo` fed with the same package's file. Only whole-minute offsets and expressions
-without seconds are in its reach.
+offsets from `zoneinfo` fed with the same package's file (`projections.checker.walls`). Only whole-minute
+offsets and expressions without seconds are in its reach.
 """
 
 from calendar import monthrange
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
-from functools import cache
-from importlib import resources
 from zoneinfo import ZoneInfo
 
 MINUTE = timedelta(minutes=1)
-
-
-@cache
-def zone_info(name: str) -> ZoneInfo:
-    with resources.files("tzdata").joinpath("zoneinfo", *name.split("/")).open("rb") as file:
-        return ZoneInfo.from_file(file, key=name)
 
 
 def _values(text: str, low: int, high: int) -> frozenset[int]:

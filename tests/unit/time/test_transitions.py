@@ -1,4 +1,5 @@
-"""Schedules against the slow reference around every offset change of every zone, 1990 to 2040."""
+"""Schedules, and the checker's oracle, against the slow reference around every offset change of every zone,
+1990 to 2040."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -6,10 +7,13 @@ from itertools import islice
 
 import pytest
 
+from projections.checker.oracle import Oracle
+from projections.checker.walls import zone_info
+from schemas.entities import Schedule, ScheduleKind
 from streams.core.cron import parse_cron
 from streams.core.schedule import CronSchedule, count_occurrences, nth_newest, occurrences
 from streams.core.zones import Zone, get_zone, zone_names
-from tests.unit.time.reference import Expression, Window, zone_info
+from tests.unit.time.reference import Expression, Window
 
 EXPRESSIONS = [
     Expression(text)
@@ -48,6 +52,7 @@ EXPRESSIONS = [
 ]
 DENSE = Expression("* * * * *")
 DENSE_FIXED = Expression("* 0-23 * * *")
+ORACLE = Oracle()
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 FROM_S = int((datetime(1990, 1, 1, tzinfo=UTC) - EPOCH).total_seconds())
 UPTO_S = int((datetime(2041, 1, 1, tzinfo=UTC) - EPOCH).total_seconds())
@@ -81,6 +86,10 @@ def check(zone: Zone, window: Window, expression: Expression, start: datetime, e
     found = list(islice(occurrences(schedule, after), len(wanted) + 1))
     got = [one.utc_ms for one in found if one.utc_ms <= upto]
     label = f"{expression.text} in {zone.name} from {start}"
+    as_logged = Schedule(
+        kind=ScheduleKind.CRON, cron=expression.text, cron_expanded=expression.text, time_zone=zone.name
+    )
+    assert ORACLE.between(as_logged, after, upto) == wanted, label
     assert got == wanted, label
     assert count_occurrences(schedule, after, upto) == len(wanted), label
     for n in {1, 2, len(wanted) // 2 + 1, len(wanted), len(wanted) + 1} - {0}:

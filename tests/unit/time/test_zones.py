@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from projections.checker.walls import zone_info
 from streams.core.instants import parse_instant, parse_local
 from streams.core.zones import (
     CYCLE_S,
@@ -16,7 +17,6 @@ from streams.core.zones import (
     resolve_local,
     zone_names,
 )
-from tests.unit.time.reference import zone_info
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SINCE_S = -2_208_988_800  # 1900: before it zoneinfo chooses another first offset than RFC 8536

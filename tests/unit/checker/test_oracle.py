@@ -109,7 +109,7 @@ def test_other_kinds_and_bounds(spec: ScheduleSpec) -> None:
     upto_ms = max(now_ms + 4 * 3_600_000, schedule.run_at_ms)
     after_ms = schedule.run_at_ms - 1 if schedule.kind is ScheduleKind.ONCE else now_ms
     ours = Oracle().between(schedule, after_ms, upto_ms)
-    assert ours == theirs(schedule, "acme/a", after_ms, upto_ms)
+    assert ours[:COMPARED_MAX] == theirs(schedule, "acme/a", after_ms, upto_ms)
     assert ours
 
 

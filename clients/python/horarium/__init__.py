@@ -48,11 +48,15 @@ from horarium.models import (
 )
 from horarium.results import Completed, Fail, Failed, NonRetryable, Snooze
 from horarium.schedules import At, Cron, Delay, Every, JobSpec, RetryPolicy
+from horarium.tenant_calls import NONE
+from horarium.tenant_models import Alert, Breaker, Lateness, OwnTenant, Pool, Stats, TenantSettings
 from horarium.testing import TestContext
 from horarium.work_calls import Beat, Outcome
 from horarium.worker import Worker
 
 __all__ = [
+    "NONE",
+    "Alert",
     "ApiError",
     "App",
     "AsyncClient",
@@ -62,6 +66,7 @@ __all__ = [
     "BadRequest",
     "BatchItem",
     "Beat",
+    "Breaker",
     "Claimed",
     "Client",
     "Completed",
@@ -84,14 +89,17 @@ __all__ = [
     "Job",
     "JobSpec",
     "LastExecution",
+    "Lateness",
     "LeaseAnswer",
     "NonRetryable",
     "NotFound",
     "Occurrence",
     "Occurrences",
     "Outcome",
+    "OwnTenant",
     "Page",
     "Partition",
+    "Pool",
     "PreconditionFailed",
     "Preview",
     "Previewed",
@@ -100,6 +108,8 @@ __all__ = [
     "RetryRules",
     "ScheduledTask",
     "Snooze",
+    "Stats",
+    "TenantSettings",
     "TestContext",
     "TooLarge",
     "TzShift",

@@ -1,6 +1,7 @@
 """Jobs, executions, dead letters and partitions: each request of the API as a pure function.
 
-Schedules, pauses and backfills are in `horarium.time_calls`, what workers say in `horarium.work_calls`.
+Schedules, pauses and backfills are in `horarium.time_calls`, tenants, pools and alerts in
+`horarium.tenant_calls`, what workers say in `horarium.work_calls`.
 `horarium.client` turns each into a method of `Client` and of `AsyncClient`; the docstrings and parameters
 here are those of the methods.
 """
@@ -21,6 +22,8 @@ from horarium.schedules import JobSpec, format_time, payload_json
 
 T = TypeVar("T")
 
+RATE_LIMITED = "rate_limited"
+
 
 def create_job(spec: JobSpec, *, idempotency_key: str | None = None) -> Call[Job]:
     """Registers a job. Repeated with the same key and meaning it answers what it answered first."""
@@ -37,7 +40,9 @@ def create_job(spec: JobSpec, *, idempotency_key: str | None = None) -> Call[Job
 def create_jobs(
     specs: Iterable[JobSpec], *, idempotency_key: str | None = None
 ) -> Call[tuple[BatchItem, ...]]:
-    """Registers up to 1,000 jobs, each on its own: look at every answer, they come in order."""
+    """Registers up to 1,000 jobs, each on its own: look at every answer, they come in order.
+
+    Repeated while some are refused by the rate of registrations, as long as the client repeats calls."""
     return Call(
         method="POST",
         path=path_of("jobs", "batch"),
@@ -45,7 +50,18 @@ def create_jobs(
         parse=lambda answer: tuple(_batch_item(each) for each in answer.json()["results"]),
         makes=True,
         key=idempotency_key,
+        unfinished=_rate_limited,
     )
+
+
+def _rate_limited(items: tuple[BatchItem, ...]) -> float | None:
+    """What was taken is answered alike when the batch is repeated, and costs nothing."""
+    waits = [
+        item.error.retry_after_sec or 0.0
+        for item in items
+        if item.error is not None and item.error.code == RATE_LIMITED
+    ]
+    return min(waits, default=None)
 
 
 def _batch_item(item: Mapping[str, Any]) -> BatchItem:
@@ -78,6 +94,7 @@ def list_jobs(
     pool: str | None = None,
     name: str | None = None,
     labels: Mapping[str, str] | None = None,
+    exclusion_group: str | None = None,
     next_run_before: datetime | str | None = None,
     page_size: int | None = None,
     page_token: str | None = None,
@@ -88,6 +105,7 @@ def list_jobs(
         status=status,
         pool=pool,
         name=name,
+        exclusionGroup=exclusion_group,
         nextRunBefore=next_run_before,
         pageSize=page_size,
         pageToken=page_token,

@@ -1,8 +1,8 @@
 """`Client` and `AsyncClient`: the calls of the API as methods, over HTTP.
 
-Every method is made from the pure function of the same name in `horarium.calls`, `horarium.time_calls` or
-`horarium.work_calls`, with its parameters, types and docstring; the two classes differ only in how they send
-and wait.
+Every method is made from the pure function of the same name in `horarium.calls`, `horarium.time_calls`,
+`horarium.tenant_calls` or `horarium.work_calls`, with its parameters, types and docstring; the two classes
+differ only in how they send and wait.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Generic, ParamSpec, Self, TypeVar
 
 import httpx2
 
-from horarium import calls, time_calls, work_calls
+from horarium import calls, tenant_calls, time_calls, work_calls
 from horarium.exchange import Answer, Call, Lost, Pause, RetryRules, Send, Session, exchange
 from horarium.models import Page
 
@@ -207,6 +207,25 @@ class Client(_Base):
     get_dead_letter = _Method(calls.get_dead_letter)
     replay_dead_letter = _Method(calls.replay_dead_letter)
     partitions = _Method(calls.partitions)
+    own_tenant = _Method(tenant_calls.own_tenant)
+    update_own_tenant = _Method(tenant_calls.update_own_tenant)
+    list_tenants = _Method(tenant_calls.list_tenants)
+    iter_tenants = _Items(tenant_calls.list_tenants)
+    get_tenant = _Method(tenant_calls.get_tenant)
+    configure_tenant = _Method(tenant_calls.configure_tenant)
+    pause_tenant = _Method(tenant_calls.pause_tenant)
+    resume_tenant = _Method(tenant_calls.resume_tenant)
+    list_pools = _Method(tenant_calls.list_pools)
+    iter_pools = _Items(tenant_calls.list_pools)
+    get_pool = _Method(tenant_calls.get_pool)
+    configure_pool = _Method(tenant_calls.configure_pool)
+    pause_pool = _Method(tenant_calls.pause_pool)
+    resume_pool = _Method(tenant_calls.resume_pool)
+    list_alerts = _Method(tenant_calls.list_alerts)
+    iter_alerts = _Items(tenant_calls.list_alerts)
+    stats = _Method(tenant_calls.stats)
+    replay_dead_letters = _Method(tenant_calls.replay_dead_letters)
+    discard_dead_letter = _Method(tenant_calls.discard_dead_letter)
     claim = _Method(work_calls.claim)
     heartbeat = _Method(work_calls.heartbeat)
     heartbeats = _Method(work_calls.heartbeats)
@@ -294,6 +313,25 @@ class AsyncClient(_Base):
     get_dead_letter = _AsyncMethod(calls.get_dead_letter)
     replay_dead_letter = _AsyncMethod(calls.replay_dead_letter)
     partitions = _AsyncMethod(calls.partitions)
+    own_tenant = _AsyncMethod(tenant_calls.own_tenant)
+    update_own_tenant = _AsyncMethod(tenant_calls.update_own_tenant)
+    list_tenants = _AsyncMethod(tenant_calls.list_tenants)
+    iter_tenants = _AsyncItems(tenant_calls.list_tenants)
+    get_tenant = _AsyncMethod(tenant_calls.get_tenant)
+    configure_tenant = _AsyncMethod(tenant_calls.configure_tenant)
+    pause_tenant = _AsyncMethod(tenant_calls.pause_tenant)
+    resume_tenant = _AsyncMethod(tenant_calls.resume_tenant)
+    list_pools = _AsyncMethod(tenant_calls.list_pools)
+    iter_pools = _AsyncItems(tenant_calls.list_pools)
+    get_pool = _AsyncMethod(tenant_calls.get_pool)
+    configure_pool = _AsyncMethod(tenant_calls.configure_pool)
+    pause_pool = _AsyncMethod(tenant_calls.pause_pool)
+    resume_pool = _AsyncMethod(tenant_calls.resume_pool)
+    list_alerts = _AsyncMethod(tenant_calls.list_alerts)
+    iter_alerts = _AsyncItems(tenant_calls.list_alerts)
+    stats = _AsyncMethod(tenant_calls.stats)
+    replay_dead_letters = _AsyncMethod(tenant_calls.replay_dead_letters)
+    discard_dead_letter = _AsyncMethod(tenant_calls.discard_dead_letter)
     claim = _AsyncMethod(work_calls.claim)
     heartbeat = _AsyncMethod(work_calls.heartbeat)
     heartbeats = _AsyncMethod(work_calls.heartbeats)

@@ -93,7 +93,8 @@ class IdempotencyKeyReused(ApiError):
 
 
 class RateLimited(ApiError):
-    """429: a limit of the tenant, still so after all retries."""
+    """429: a limit of the tenant, still so after all retries (`rate_limited`), or not worth any
+    (`too_many_jobs`). `retry_after_sec` says when there may be room."""
 
 
 class Unavailable(ApiError):
@@ -126,6 +127,9 @@ def from_problem(
 ) -> ApiError:
     """The exception for a problem; a proxy's error page counts as a problem without a code."""
     errors = problem.get("errors")
+    if retry_after_sec is None:
+        # An item of a batch has no headers of its own.
+        retry_after_sec = problem.get("retryAfterSec")
     fields = tuple(
         FieldError(str(each.get("field", "")), str(each.get("detail", "")))
         for each in (errors if isinstance(errors, list) else ())

@@ -64,7 +64,8 @@ class Call(Generic[T]):
     """One request of the API and how its answer is read.
 
     `makes`: a POST that makes something, so it gets an Idempotency-Key. `reads`: it waits for own writes.
-    `timeout_sec` None: the client's own.
+    `timeout_sec` None: the client's own. `unfinished` says of a good answer after how many seconds the same
+    request gets further, None: it is done.
     """
 
     method: str
@@ -77,6 +78,7 @@ class Call(Generic[T]):
     key: str | None = None
     reads: bool = False
     timeout_sec: float | None = None
+    unfinished: Callable[[T], float | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +167,13 @@ def exchange(
         if isinstance(answer, Answer):
             session.learn(answer)
             if answer.status < 300:
-                return _parsed(call, answer)
+                result = _parsed(call, answer)
+                wished_sec = None if call.unfinished is None else call.unfinished(result)
+                pause_sec = rules.pause_sec(tries, wished_sec)
+                if wished_sec is None or now() - started + pause_sec > rules.for_sec:
+                    return result
+                yield Pause(pause_sec)
+                continue
             # The server makes a key where none was sent; with it the repeat is the same request.
             idempotency_key = idempotency_key or answer.headers.get(KEY_HEADER.lower(), "")
             wished_sec = retry_after_sec(answer.headers.get("retry-after"), answer.server_time)

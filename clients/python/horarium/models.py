@@ -76,7 +76,9 @@ class Job(_Carrier):
     misfire_policy: str | None = None
     misfire_window_sec: int | None = None
     start_deadline_sec: int | None = None
+    exclusion_group: str | None = None
     idempotency_key_template: str | None = None
+    lateness_alert_sec: int | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     created_at: datetime | None = None
     created_by: str | None = None
@@ -148,6 +150,8 @@ class Execution(_Carrier):
     reported: str | None = None
     idempotency_key: str = ""
     start_deadline: datetime | None = None
+    exclusion_group: str | None = None
+    discarded_by: str | None = None
     backfill_id: str | None = None
     result: Any = None
     progress: Any = None

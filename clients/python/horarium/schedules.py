@@ -106,7 +106,9 @@ _PLAIN = (
     "misfire_policy",
     "misfire_window_sec",
     "start_deadline_sec",
+    "exclusion_group",
     "idempotency_key_template",
+    "lateness_alert_sec",
     "labels",
     "request_key",
 )
@@ -138,7 +140,9 @@ class JobSpec:
     misfire_policy: str | None = None
     misfire_window_sec: int | None = None
     start_deadline_sec: int | None = None
+    exclusion_group: str | None = None
     idempotency_key_template: str | None = None
+    lateness_alert_sec: int | None = None
     labels: Mapping[str, str] | None = None
     request_key: str | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)

@@ -37,6 +37,7 @@ class Context(Generic[P]):
     def __init__(self, claimed: Claimed, payload: P, beat: Callable[[Any], None]) -> None:
         self.execution_id: str = claimed.execution_id
         self.job_id: str = claimed.job_id
+        self.tenant: str = claimed.tenant
         self.task: str = claimed.task
         self.name: str = claimed.name
         self.attempt: int = claimed.attempt

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from horarium import NONE, Delay, JobSpec, RateLimited
+from horarium import NONE, App, Completed, Context, Delay, JobSpec, RateLimited, TestContext
 
 from tests.unit.sdk.fake_server import FakeServer
 from tests.unit.sdk.test_client import JOB, Either
@@ -137,3 +137,13 @@ def test_group_and_lateness_alert_of_a_job() -> None:
         "exclusionGroup": "ledger",
         "latenessAlertSec": 9,
     }
+
+
+async def test_a_handler_of_a_shared_pool_knows_whose_execution_it_is() -> None:
+    app = App("http://nowhere", "key", pool="shared/gpu")
+
+    @app.handler("t")
+    def whose(ctx: Context[Any]) -> str:
+        return ctx.tenant
+
+    assert await TestContext(tenant="acme").run(app.find("t")) == Completed("acme")

@@ -109,7 +109,8 @@ class Engine:
         invariant(self._tx is None, "a transaction is open")
         self.state.timers.advance_floor(now_ms)
         self.state.leases.advance_floor(now_ms)
-        self._parking.drop_stale(now_ms)
+        for pool_key in self._parking.drop_stale(now_ms):
+            self._fairness.forget(pool_key)
         self._guards.drop_stale(now_ms)
         pools = [*self._unmatched, *self._parking.take_later(now_ms)]
         self._tx = Transaction(

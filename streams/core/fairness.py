@@ -20,6 +20,15 @@ class Fairness:
         self._ends: dict[str, dict[str, float]] = {}
         self._undo: list[tuple[str, str, float | None, float]] = []
         self._undo_steps: dict[str, int] = {}
+        self._seen: dict[tuple[str, str], str] = {}
+
+    def seen_to(self, pool_key: str, priority: str) -> str:
+        """The tenant at which the last pass stopped looking, if there were more than one pass may see."""
+        return self._seen.get((pool_key, priority), "")
+
+    def saw(self, pool_key: str, priority: str, tenant: str) -> None:
+        """The next pass goes on behind this tenant."""
+        self._seen[pool_key, priority] = tenant
 
     def step(self, pool_key: str) -> int:
         """Counts the grants of a pool: where it is in the round of priorities."""
@@ -68,3 +77,5 @@ class Fairness:
         self._steps.pop(pool_key, None)
         self._clocks.pop(pool_key, None)
         self._ends.pop(pool_key, None)
+        for place in [place for place in self._seen if place[0] == pool_key]:
+            del self._seen[place]

@@ -7,8 +7,9 @@ order grants, too.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
-from itertools import islice
+from itertools import chain, islice
 
 from schemas import ids
 from schemas.entities import Cursor, Execution, ExecutionKind, ExecutionStatus, Job, WaitingFor
@@ -39,17 +40,17 @@ class Indexes:
         found = self._kv.scan(behind + b"\x00" if behind else prefix, keys.after(prefix))
         return [(key, keys.queued_id(key, prefix)) for key, _ in islice(found, limit)]
 
-    def waiting(self, pool_key: str) -> list[tuple[str, str, int]]:
-        """(priority, tenant, how many are runnable) of a pool, by priority."""
-        prefix = keys.backlog_prefix(pool_key)
+    def waiting(self, pool_key: str, priority: str, behind: str = "") -> Iterator[tuple[str, int]]:
+        """(tenant, how many are runnable) of a pool and priority: those behind a tenant by name, then the
+        first ones. Nothing may be written before it is read."""
         owner = pool_key.partition("/")[0]
         if owner != ids.SHARED:  # of one tenant alone, and a scan costs ten times as much as a look
-            counts = ((p, owner, self.number(keys.backlog(pool_key, p, owner))) for p in keys.PRIORITIES)
-            return [row for row in counts if row[2]]
-        return [
-            (*keys.split_backlog(key, prefix), int.from_bytes(count, "big"))
-            for key, count in self._kv.scan(prefix, keys.after(prefix))
-        ]
+            count = self.number(keys.backlog(pool_key, priority, owner))
+            return iter([(owner, count)] if count else [])
+        first = keys.backlog(pool_key, priority, "")
+        middle = keys.backlog(pool_key, priority, behind) + b"\x00" if behind else first
+        entries = chain(self._kv.scan(middle, keys.after(first)), self._kv.scan(first, middle))
+        return ((key[len(first) :].decode(), int.from_bytes(count, "big")) for key, count in entries)
 
     def waits_in(self, pool_key: str, tenant: str) -> bool:
         """Whether the tenant has runnable executions in the pool."""

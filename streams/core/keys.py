@@ -90,18 +90,9 @@ def manual(job_key: str, kind: str, execution_id: str) -> bytes:
     return manual_prefix(job_key, kind) + execution_id.encode()
 
 
-def backlog_prefix(pool_key: str) -> bytes:
-    return b"n" + pool_key.encode() + b"\x00"
-
-
 def backlog(pool_key: str, priority: str, tenant: str) -> bytes:
     """How many executions of a tenant and priority are runnable in the pool."""
-    return backlog_prefix(pool_key) + _PRIORITY[priority] + tenant.encode()
-
-
-def split_backlog(key: bytes, prefix: bytes) -> tuple[str, str]:
-    """Priority and tenant of a backlog key."""
-    return PRIORITIES[key[len(prefix)]], key[len(prefix) + 1 :].decode()
+    return b"n" + pool_key.encode() + b"\x00" + _PRIORITY[priority] + tenant.encode()
 
 
 def running_of_tenant(tenant: str) -> bytes:

@@ -184,10 +184,12 @@ class Parking:
         """When `take_later` has something."""
         return min(self._later.values(), default=None)
 
-    def drop_stale(self, now_ms: int) -> None:
-        """Forgets sessions that are gone; now and then, since it looks at all of them."""
+    def drop_stale(self, now_ms: int) -> list[str]:
+        """Forgets sessions that are gone; now and then, since it looks at all of them. Returns the pools that
+        nobody asks for any more."""
+        dropped: list[str] = []
         if now_ms - self._swept_ms < SWEEP_MS:
-            return
+            return dropped
         self._swept_ms = now_ms
         for pool_key, askers in list(self._pools.items()):
             living = deque(a for a in askers if max(a.interest_until_ms, a.park_until_ms) > now_ms)
@@ -195,6 +197,8 @@ class Parking:
                 self._pools[pool_key] = living
             else:
                 del self._pools[pool_key]
+                dropped.append(pool_key)
+        return dropped
 
 
 def _credits(slots: tuple[Slot, ...], asker: Asker, held: set[str]) -> deque[Credit]:

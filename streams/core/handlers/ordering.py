@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from heapq import heapify, heappop, heapreplace
+from heapq import heapify, heappop, heapreplace, nsmallest
 
 from schemas.entities import Execution, Priority
 from schemas.replies import Waiting
@@ -21,6 +21,9 @@ from streams.core.transaction import Transaction
 
 WAITING_ROWS_MAX = 32
 """Tenants of a priority that a reply tells of; the next ones first."""
+TENANTS_SEEN_MAX = 500
+"""Tenants of a priority that one pass weighs against each other (some ms); the next one goes on behind them.
+With more of them waiting in one pool and partition, shares are exact within such a group only."""
 READ_MIN = 16
 """Executions of a tenant read at once, at least; twice as many the next time."""
 
@@ -58,33 +61,45 @@ class PoolOrder:
         self._fairness = fairness
         self._pool_key = pool_key
         self._partition = partition
+        self._credit = credit
         self._caps = PoolCaps(tx.router, pool_key, partition)
         self.shared = self._caps.shared
-        self.running = tx.state.indexes.running_in(pool_key)
+        self._look()
+
+    def _look(self) -> None:
+        """Reads who waits and may run anything now."""
+        self.running = self._tx.state.indexes.running_in(self._pool_key)
         most = self._caps.running_max
         self._room = None if most is None else max(0, most - self.running)
+        self._more = False
+        self._waiting: tuple[int, tuple[Waiting, ...]] | None = None
         self._tenants: dict[str, _Tenant] = {}
-        self._lines: dict[str, list[_Line]] = {priority: [] for priority in keys.PRIORITIES}
-        if not self._caps.paused and self._room != 0:
-            for priority, tenant, count in tx.state.indexes.waiting(pool_key):
-                known = self._tenant(tenant)
-                if known.room > 0:
-                    self._lines[priority].append(_Line(priority, known, count, 0))
-        self._heaps = {priority: self._heap(lines, credit) for priority, lines in self._lines.items()}
+        closed = self._caps.paused or self._room == 0
+        self._lines = {p: [] if closed else self._waiting_lines(p) for p in keys.PRIORITIES}
+        self._heaps = {priority: self._heap(lines) for priority, lines in self._lines.items()}
 
     def next(self) -> Execution | None:
         """The next execution, or None if none may run now. `granted` says that it was taken."""
+        found = self._next()
+        if found is None and self._more:
+            self._look()
+            found = self._next()
+        return found
+
+    def _next(self) -> Execution | None:
         if self._room == 0 or not any(self._heaps.values()):
             return None
         for priority in by_turn(self._fairness.step(self._pool_key)):
             line = self._first(self._heaps[priority])
             if line is not None:
+                self._waiting = None
                 line.left -= 1
                 return self._tx.state.execution(line.tenant.name, line.head.popleft())
         return None
 
     def granted(self, execution: Execution) -> None:
         """It runs: its tenant's turn and one place are used."""
+        self._waiting = None
         tenant = self._tenants[execution.tenant]
         tenant.running += 1
         tenant.room -= 1
@@ -96,34 +111,60 @@ class PoolOrder:
 
     def waiting(self) -> tuple[int, tuple[Waiting, ...]]:
         """How many may run now, and whose they are."""
+        if self._waiting is None:
+            self._waiting = self._count_waiting()
+            if not self._waiting[0] and self._more:
+                self._look()
+                self._waiting = self._count_waiting()
+        return self._waiting
+
+    def _count_waiting(self) -> tuple[int, tuple[Waiting, ...]]:
         room = {tenant.name: tenant.room for tenant in self._tenants.values()}
         total, rows = 0, []
         for priority, lines in self._lines.items():
-            for rank, line in enumerate(sorted(lines, key=self._key)):
-                tenant = line.tenant
-                count = min(line.left, room[tenant.name])
-                room[tenant.name] -= count
-                total += count
-                if count and rank < WAITING_ROWS_MAX:
-                    row = Waiting(
-                        priority=Priority(priority),
-                        tenant=tenant.name,
-                        weight=tenant.weight,
-                        backlog=count,
-                        running=tenant.running,
-                    )
-                    rows.append(row)
+            counts = {}
+            for line in lines:
+                name = line.tenant.name
+                counts[name] = min(line.left, room[name])
+                room[name] -= counts[name]
+            total += sum(counts.values())
+            may_run = (line for line in lines if counts[line.tenant.name])
+            for line in nsmallest(WAITING_ROWS_MAX, may_run, key=self._key):
+                row = Waiting(
+                    priority=Priority(priority),
+                    tenant=line.tenant.name,
+                    weight=line.tenant.weight,
+                    backlog=counts[line.tenant.name],
+                    running=line.tenant.running,
+                )
+                rows.append(row)
         if self._room is not None:
             total = min(total, self._room)
         return total, tuple(rows) if total else ()
+
+    def _waiting_lines(self, priority: str) -> list[_Line]:
+        """Of tenants that may run anything now, at most `TENANTS_SEEN_MAX`."""
+        behind = self._fairness.seen_to(self._pool_key, priority) if self.shared else ""
+        lines: list[_Line] = []
+        for name, count in self._tx.state.indexes.waiting(self._pool_key, priority, behind):
+            tenant = self._tenant(name)
+            if not tenant.room:
+                continue
+            lines.append(_Line(priority, tenant, count, 0))
+            if len(lines) == TENANTS_SEEN_MAX:
+                self._more = True
+                self._fairness.saw(self._pool_key, priority, name)
+                break
+        return lines
 
     def _tenant(self, name: str) -> _Tenant:
         known = self._tenants.get(name)
         if known is None:
             indexes, router = self._tx.state.indexes, self._tx.router
             settings = router.settings_of(name)
-            running = indexes.running_of_in(name, self._pool_key)
-            room = running_max(router, settings, self._partition) - indexes.running_of(name)
+            everywhere = indexes.running_of(name)
+            running = indexes.running_of_in(name, self._pool_key) if everywhere else 0
+            room = running_max(router, settings, self._partition) - everywhere
             in_pool = self._caps.tenant_running_max(settings)
             if in_pool is not None:
                 room = min(room, in_pool - running)
@@ -138,9 +179,9 @@ class PoolOrder:
         start = self._fairness.start(self._pool_key, tenant.name)
         return (tenant.running / tenant.weight, start, tenant.name)
 
-    def _heap(self, lines: list[_Line], credit: int) -> list[tuple[tuple[float, float, str], _Line]]:
+    def _heap(self, lines: list[_Line]) -> list[tuple[tuple[float, float, str], _Line]]:
         for line in lines:
-            line.read_next = max(READ_MIN, credit // len(lines))
+            line.read_next = max(READ_MIN, self._credit // len(lines))
         heap = [(self._key(line), line) for line in lines]
         heapify(heap)
         return heap

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from schemas.commands import RequestWork, Slot
+from schemas.entities import ExecutionStatus as E
 from schemas.entities import Pool, Priority, Tenant
 from schemas.replies import Granted, Waiting, WorkSeen
 from tests.unit.core.fleet import POOL, Backlogs, Fleet
@@ -296,3 +297,26 @@ def test_a_flood_delays_the_others_by_a_pass_or_two_however_large_it_is(weight: 
         raise AssertionError("B did not run")
 
     assert passes(3_000) == passes(500) <= 3
+
+
+def test_more_tenants_than_one_pass_may_see_all_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streams.core.handlers.ordering.TENANTS_SEEN_MAX", 3)
+    world = World()
+    for n in range(10):
+        world.register("j", tenant=f"t{n}", pool=POOL, delay_sec=0)
+        world.register("k", tenant=f"t{n}", pool=POOL, delay_sec=0)
+    world.run()
+    assert len(take(world, 1)) == 1
+    assert sorted({*take(world, 19)}) == [f"t{n}" for n in range(10)]
+    assert len([e for e in world.executions() if e.status is E.RUNNING]) == 20
+
+
+def test_tenants_that_may_not_run_do_not_hide_the_one_that_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streams.core.handlers.ordering.TENANTS_SEEN_MAX", 2)
+    world = World()
+    for n in range(9):
+        world.router.settings[f"t{n}"] = Tenant(tenant=f"t{n}", paused=n != 7)
+        world.register("j", tenant=f"t{n}", pool=POOL, delay_sec=0)
+    for _ in range(3):
+        world.request(pool=POOL)
+    assert take(world, 5) == ["t7"]

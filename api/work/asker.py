@@ -1,23 +1,29 @@
-"""Owns the claims of one tenant's pool in this process, and where their free places are offered.
+"""Owns the claims of one pool in this process, and where their free places are offered.
 
 Each waiting claim has room for some executions. Room is offered to partitions as credit, in total never more
 than there is: credit is only placed anew once its former partition has said that it let go, or must have.
-Interest in the pool is kept up at every partition of the tenant, so that one with work but without credit
-says so and credit moves there. Pure bookkeeping: no I/O, time is passed in; `act` says what is to be sent and
-answered (`api.work.desk` does it), `credit.Ledger` keeps each partition's side, `placing` decides where room
-is offered.
+Interest in the pool is kept up at every partition that can hold its work, so that one with work but without
+credit says so and credit moves there. Pure bookkeeping: no I/O, time is passed in; `act` says what is to be
+sent and answered (`api.work.desk` does it). `waiting` holds the claims, `away` the workers between two of
+them, `credit.Ledger` each partition's side, `placing` decides where room is offered.
+
+What happens costs as much as the workers concerned, never as much as all that wait.
 """
 
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from api.work.credit import Ledger
-from api.work.placing import place
+from api.work.away import Away
+from api.work.credit import Ledger, Offers, Report
+from api.work.placing import Draft, Plan, Room
+from api.work.waiting import Checks, Claim, Recent, Waiting
 from schemas.commands import Slot
-from schemas.replies import Grant, Granted
+from schemas.replies import Grant, Granted, WorkHinted, WorkSeen
+from streams.core.fairness import Fairness
 from streams.core.limits import SLOTS_PER_REQUEST_MAX
 
 INTEREST_SEC = 15.0
@@ -35,41 +41,12 @@ PACE_SEC_PER_REQUEST = 300e-6
 PACE_SEC_PER_SLOT = 20e-6
 PACE_SEC_MAX = 0.05
 """With many partitions or workers requests are many or large: sent less often, each for more changes."""
-RECENT_SEC = 90.0
-"""Processors repeat replies younger than a minute after a crash; a client repeats a claim sooner."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
-    """A worker that waits for executions. `until`: when it gets an empty answer."""
-
-    token: int
-    worker_id: str
-    max: int
-    until: float
-    claim_id: str = ""
-    lease_sec: int = 0
-    patient: bool = True
-
-
-@dataclass(slots=True)
-class Waiting:
-    """A claim and what it has got so far. `unchecked`: partitions that have not said what it holds there;
-    `asked`: in which request they were. `repeated`: it was answered before, so it may hold something."""
-
-    claim: Claim
-    got: list[tuple[int, Grant]] = field(default_factory=list)
-    keys: set[tuple[str, int]] = field(default_factory=set)
-    unchecked: set[int] = field(default_factory=set)
-    asked: dict[int, int] = field(default_factory=dict)
-    check_until: float = 0.0
-    repeated: bool = False
-    first_got_at: float = 0.0
-    answer_at: float = 0.0
-
-    @property
-    def room(self) -> int:
-        return self.claim.max - len(self.got)
+BUSY_SEC = 1.0
+BUSY_WORK = 10
+"""After a reply with more grants than that or with work left behind, as in a herd, a worker's room is not
+split: its claim is answered with what comes first, and what others grant it later comes too late."""
+CAPPED_SEC = 0.25
+"""While a pool is at its limit, partitions are asked so often whether something ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,26 +69,33 @@ class Actions:
 
 
 class Asker:
-    """Claims and credit of one pool."""
+    """Claims and credit of one pool. `max_running`: settings of the pool, 0: no bound."""
 
     def __init__(self, partitions: Sequence[int], now: float) -> None:
         # Partitions may remember an earlier asker of this pool: requests are numbered on from its, which took
         # more than a microsecond each.
         seq = int(now * 1e6)
-        self.ledgers = {partition: Ledger(partition, seq) for partition in partitions}
+        self.max_running = 0
+        self.offers = Offers()
+        self.ledgers = {partition: Ledger(partition, self.offers, seq) for partition in partitions}
         self.waiting: dict[int, Waiting] = {}
         self._by_worker: dict[str, Waiting] = {}
         self._by_claim: dict[tuple[str, str], Waiting] = {}
-        self._checking: dict[int, Waiting] = {}
-        self._granted = _Recent(now)
-        self._answered = _Recent(now)
+        self._room = Room()
+        self._away = Away(now)
+        self._checks = Checks(partitions)
+        self._fairness = Fairness()
+        self._granted = Recent(now)
+        self._answered = Recent(now)
         self._actions = Actions()
         self._alarms: list[tuple[float, int]] = []
         self._touched: set[int] = set()
         self._interested_until = 0.0
+        self._busy_until = 0.0
         self._plan_at: float | None = None
         self._planned_at = now
         self._pace_sec = 0.0
+        self._capped = False
         self._closing = False
 
     # -- what happens
@@ -130,12 +114,13 @@ class Asker:
             self._by_claim[claim.worker_id, claim.claim_id] = waiting
             waiting.repeated = self._answered.has((claim.worker_id, claim.claim_id))
         if claim.claim_id or not claim.patient:
-            self._checking[claim.token] = waiting
-            waiting.unchecked = set(self.ledgers)
+            self._checks.begin(waiting)
             waiting.check_until = now + CHECK_SEC
             self._alarm(waiting.check_until, claim.token)
+        for partition, grant in self._away.back(claim.worker_id, now):
+            self._hand(waiting, partition, grant, now)
         self._alarm(claim.until, claim.token)
-        self._changed(now)
+        self._changed(claim.worker_id, now)
 
     def cancel(self, token: int, now: float) -> None:
         """Nobody waits for this claim any more; what it has got goes back."""
@@ -148,8 +133,9 @@ class Asker:
         """Answers everybody and takes all credit back; whatever is still granted is released."""
         for waiting in list(self.waiting.values()):
             self._answer(waiting, now)
+        self._actions.releases += self._away.end()
         self._closing = True
-        self._changed(now)
+        self._plan_soon(now)
 
     def granted(self, reply: Granted, now: float) -> None:
         """Leases for this process."""
@@ -157,46 +143,49 @@ class Asker:
         ledger = self.ledgers.get(partition)
         if ledger is None:
             return
+        fresh = [
+            grant
+            for grant in reply.grants
+            if self._granted.add((grant.execution.execution_id, grant.execution.lease_epoch), now)
+        ]
         workers = {grant.execution.worker_id for grant in reply.grants}
-        for grant in reply.grants:
-            execution = grant.execution
-            if not self._granted.add((execution.execution_id, execution.lease_epoch), now):
-                continue
-            ledger.granted(execution.worker_id)
-            waiting = self._by_worker.get(execution.worker_id)
-            if waiting is None or waiting.room <= 0:
-                self._actions.releases.append((partition, grant))
-            else:
-                self._hand(waiting, partition, grant, now)
         passed = ledger.in_parts | workers
-        ledger.granted_all(workers, reply.number, reply.seq, reply.more, reply.backlog, now)
-        for waiting in filter(None, map(self._by_worker.get, passed)):
-            if waiting.got:
+        ledger.used(
+            Counter(grant.execution.worker_id for grant in fresh),
+            Counter(grant.execution.tenant for grant in fresh),
+        )
+        ledger.granted(workers, reply.number, reply.more, Report.of(reply), now)
+        self.offers.changed |= passed
+        if reply.backlog or len(reply.grants) > BUSY_WORK:
+            self._busy_until = now + BUSY_SEC
+        for grant in fresh:
+            self._take(partition, grant, now)
+        for worker_id in passed:
+            waiting = self._by_worker.get(worker_id)
+            if waiting is not None and waiting.got:
                 waiting.answer_at = now + (PARTS_SEC if reply.more else LINGER_SEC)
                 self._touched.add(waiting.claim.token)
-        self._changed(now)
+        self._plan_soon(now)
 
-    def hinted(self, partition: int, backlog: int, now: float) -> None:
+    def hinted(self, reply: WorkHinted, now: float) -> None:
         """A partition has work and no credit."""
-        if partition in self.ledgers:
-            self.ledgers[partition].hinted(backlog, now)
-            self._changed(now)
+        if reply.partition in self.ledgers:
+            self.ledgers[reply.partition].hinted(Report.of(reply), now)
+            self._plan_soon(now)
 
-    def seen(
-        self, partition: int, seq: int, number: int, held: Iterable[Grant], backlog: int, now: float
-    ) -> None:
+    def seen(self, reply: WorkSeen, now: float) -> None:
         """A partition has seen our request, and says what repeated claims still hold there."""
+        partition = reply.partition
         ledger = self.ledgers.get(partition)
         if ledger is None:
             return
-        ledger.seen(seq, number, backlog, now)
-        for grant in held:
+        ledger.seen(reply.seq, reply.number, Report.of(reply), now)
+        for grant in reply.held:
             self._hold(partition, grant, now)
-        for waiting in self._checking.values():
-            if partition in waiting.unchecked and waiting.asked.get(partition, seq + 1) <= seq:
-                waiting.unchecked.discard(partition)
-                self._touched.add(waiting.claim.token)
-        self._changed(now)
+        for waiting in self._checks.seen(partition, reply.seq):
+            self._touched.add(waiting.claim.token)
+            self.offers.changed.add(waiting.claim.worker_id)
+        self._plan_soon(now)
 
     def delivered(self, partition: int, seq: int, now: float) -> None:
         """The broker has a request, or refused it for good."""
@@ -214,13 +203,13 @@ class Asker:
             if waiting is not None:
                 self._look_at(waiting, now)
         self._touched.clear()
+        self._actions.releases += self._away.give_up(now, others_wait=bool(self._room))
         for ledger in self.ledgers.values():
             if ledger.expire(now):
-                self._changed(now)
-        if self._plan_at is not None and self._plan_at <= now:
+                self._plan_soon(now)
+        renewal = self._is_interested(now) and any(self._renew_at(each, now) <= now for each in self._each())
+        if renewal or (self._plan_at is not None and self._plan_at <= now):
             self._plan(now)
-        elif self._is_interested(now):
-            self._renew(now)
         actions, self._actions = self._actions, Actions()
         return actions
 
@@ -229,9 +218,11 @@ class Asker:
         times = [self._alarms[0][0]] if self._alarms else []
         if self._plan_at is not None:
             times.append(self._plan_at)
+        if (given_up_at := self._away.due_at(now)) is not None:
+            times.append(given_up_at)
         if self._is_interested(now):
-            times += (ledger.renew_at(now) for ledger in self.ledgers.values())
-            times += (at for ledger in self.ledgers.values() if (at := ledger.next_void_at()) is not None)
+            times += (self._renew_at(ledger, now) for ledger in self._each())
+            times += (at for ledger in self._each() if (at := ledger.next_void_at()) is not None)
         return max(min(times), now) if times else None
 
     def is_idle(self, now: float) -> bool:
@@ -239,20 +230,41 @@ class Asker:
         return (
             not self.waiting
             and not self._is_interested(now)
-            and not any(ledger.ceilings() for ledger in self.ledgers.values())
+            and not any(ledger.holds_credit() for ledger in self._each())
         )
 
     # -- inside
 
+    def _each(self) -> Iterable[Ledger]:
+        return self.ledgers.values()
+
     def _is_interested(self, now: float) -> bool:
         return not self._closing and (bool(self.waiting) or now < self._interested_until)
 
-    def _changed(self, now: float) -> None:
+    def _renew_at(self, ledger: Ledger, now: float) -> float:
+        if self._capped and ledger.report.running:
+            return ledger.sent_at + CAPPED_SEC
+        return ledger.renew_at(now)
+
+    def _changed(self, worker_id: str, now: float) -> None:
+        """The worker has more or less room."""
+        self.offers.changed.add(worker_id)
+        self._plan_soon(now)
+
+    def _plan_soon(self, now: float) -> None:
         if self._plan_at is None:
             self._plan_at = max(now, self._planned_at + self._pace_sec)
 
     def _alarm(self, at: float, token: int) -> None:
         heapq.heappush(self._alarms, (at, token))
+
+    def _take(self, partition: int, grant: Grant, now: float) -> None:
+        worker_id = grant.execution.worker_id
+        waiting = self._by_worker.get(worker_id)
+        if waiting is not None and waiting.room > 0:
+            self._hand(waiting, partition, grant, now)
+        elif waiting is not None or not self._away.keep(worker_id, partition, grant):
+            self._actions.releases.append((partition, grant))
 
     def _hand(self, waiting: Waiting, partition: int, grant: Grant, now: float) -> None:
         if not waiting.got:
@@ -261,6 +273,7 @@ class Asker:
         waiting.keys.add((grant.execution.execution_id, grant.execution.lease_epoch))
         waiting.answer_at = min(waiting.first_got_at + LINGER_MAX_SEC, now + LINGER_SEC)
         self._touched.add(waiting.claim.token)
+        self.offers.changed.add(waiting.claim.worker_id)
 
     def _hold(self, partition: int, grant: Grant, now: float) -> None:
         execution = grant.execution
@@ -272,31 +285,36 @@ class Asker:
 
     def _look_at(self, waiting: Waiting, now: float) -> None:
         """Answers a claim that has waited enough."""
-        if waiting.unchecked and waiting.check_until <= now:
-            waiting.unchecked.clear()
-        waiting.unchecked -= {p for p in waiting.unchecked if self.ledgers[p].silent(now)}
+        if waiting.unchecked:
+            self._check(waiting, now)
         if waiting.claim.until <= now:
             self._answer(waiting, now)
+        elif waiting.unchecked:
             return
-        if waiting.unchecked:
-            return
-        if self._checking.pop(waiting.claim.token, None) is not None:
-            self._changed(now)
-        if waiting.got:
+        elif waiting.got:
             if waiting.room <= 0 or waiting.answer_at <= now or not self._more_may_come(waiting):
                 self._answer(waiting, now)
             else:
                 self._alarm(waiting.answer_at, waiting.claim.token)
-        elif not waiting.claim.patient and not any(ledger.backlog for ledger in self.ledgers.values()):
+        elif not waiting.claim.patient and not any(ledger.report.backlog for ledger in self._each()):
             self._answer(waiting, now)
+
+    def _check(self, waiting: Waiting, now: float) -> None:
+        """Whether a claim must still be waited for partitions to say what it holds."""
+        gone = {p for p in waiting.unchecked if self.ledgers[p].silent(now)}
+        if waiting.check_until <= now or gone == waiting.unchecked:
+            waiting.unsure = True
+            self._checks.end(waiting)
+            self._changed(waiting.claim.worker_id, now)
 
     def _more_may_come(self, waiting: Waiting) -> bool:
         worker_id = waiting.claim.worker_id
-        several = len(self.ledgers) > 1
-        return any(
-            worker_id in ledger.in_parts or (ledger.ceiling(worker_id) and (several or ledger.backlog))
-            for ledger in self.ledgers.values()
-        )
+        if any(worker_id in ledger.in_parts for ledger in self._each()):
+            return True
+        elsewhere = [self.ledgers[partition] for partition in self.offers.at(worker_id)]
+        # A single one is no herd: nothing else is to be expected at this moment, unless it is known.
+        several = len(self.ledgers) > 1 and len(waiting.got) > 1
+        return any(several or ledger.report.backlog for ledger in elsewhere)
 
     def _answer(self, waiting: Waiting, now: float) -> None:
         surplus = max(0, -waiting.room)
@@ -305,91 +323,89 @@ class Asker:
         self._actions.answers.append((waiting.claim.token, [grant for _, grant in given]))
         if waiting.claim.claim_id and given:
             self._answered.add((waiting.claim.worker_id, waiting.claim.claim_id), now)
+        self._away.left(waiting.claim.worker_id, waiting.room, now)
         self._remove(waiting, now)
 
     def _remove(self, waiting: Waiting, now: float) -> None:
         claim = waiting.claim
         del self.waiting[claim.token]
-        self._checking.pop(claim.token, None)
+        self._checks.end(waiting)
         if self._by_worker.get(claim.worker_id) is waiting:
             del self._by_worker[claim.worker_id]
         if self._by_claim.get((claim.worker_id, claim.claim_id)) is waiting:
             del self._by_claim[claim.worker_id, claim.claim_id]
         self._interested_until = now + INTEREST_SEC
-        self._changed(now)
+        self._changed(claim.worker_id, now)
 
     def _plan(self, now: float) -> None:
         """Offers all free room, and sends what changed."""
         self._plan_at, self._planned_at = None, now
         ledgers = list(self.ledgers.values())
-        rooms = {} if self._closing else {worker: w.room for worker, w in self._by_worker.items()}
-        one = len(ledgers) == 1
-        # What a repeated claim holds takes the place of new work; with one partition, that knows it itself.
-        ready = {worker for worker, w in self._by_worker.items() if one or not (w.repeated and w.unchecked)}
-        targets = place(ledgers, rooms, ready, now)
+        draft = Draft(ledgers)
+        self._follow_workers(ledgers, draft)
+        whole = now < self._busy_until or any(each.report.backlog > BUSY_WORK for each in ledgers)
+        plan = Plan(ledgers, draft, self._room, self.offers, self._fairness, now, whole=whole)
+        self._capped = plan.make(self.max_running)
         cost_sec = 0.0
-        for ledger, target in zip(ledgers, targets, strict=True):
-            checks = self._unasked(ledger.partition)
-            claims = {worker: self._by_worker[worker].claim.claim_id for worker in target}
-            changed = target != ledger.placed() or any(
-                ledger.claims.get(worker) != claim_id for worker, claim_id in claims.items()
-            )
-            renewed = self._is_interested(now) and ledger.renew_at(now) <= now
-            if changed or checks or renewed:
-                slots = self._send(ledger, target, claims, checks, now)
+        for number, ledger in enumerate(ledgers):
+            checks = self._checks.to_ask(ledger.partition)
+            renewed = self._is_interested(now) and self._renew_at(ledger, now) <= now
+            if number in draft.edited or checks or renewed:
+                slots = self._send(ledger, draft.target(number), checks, now)
                 cost_sec += PACE_SEC_PER_REQUEST + slots * PACE_SEC_PER_SLOT
         self._pace_sec = min(PACE_SEC_MAX, cost_sec)
 
-    def _renew(self, now: float) -> None:
-        if any(ledger.renew_at(now) <= now for ledger in self.ledgers.values()):
-            self._plan(now)
+    def _follow_workers(self, ledgers: Sequence[Ledger], draft: Draft) -> None:
+        """What changed for workers since the last plan: less room takes credit away, free room can be
+        offered."""
+        places = {ledger.partition: number for number, ledger in enumerate(ledgers)}
+        for worker_id in self.offers.changed:
+            waiting = None if self._closing else self._by_worker.get(worker_id)
+            room = max(0, waiting.room) if waiting is not None else 0
+            offers = self.offers.at(worker_id)
+            left = room
+            for partition in offers:
+                number = places[partition]
+                credit = draft.target(number).get(worker_id, 0)
+                # The end of the pass that is under way takes away what the worker did not get in it.
+                most = 0 if worker_id in ledgers[number].in_parts else left
+                if credit > most:
+                    draft.put(number, worker_id, most)
+                elif waiting and credit and ledgers[number].claims[worker_id] != waiting.claim.claim_id:
+                    draft.touch(number)
+                left -= min(most, credit)
+            ready = waiting is not None and self._is_ready(waiting)
+            self._room.set(worker_id, max(0, room - sum(offers.values())) if ready else 0)
+        self.offers.changed.clear()
 
-    def _unasked(self, partition: int) -> list[Waiting]:
-        return [w for w in self._checking.values() if partition in w.unchecked and partition not in w.asked]
+    def _is_ready(self, waiting: Waiting) -> bool:
+        """What a repeated claim holds takes the place of new work; with one partition, that knows it
+        itself. What is still to come of a pass does so, too."""
+        if any(waiting.claim.worker_id in ledger.in_parts for ledger in self._each()):
+            return False
+        return len(self.ledgers) == 1 or not (waiting.repeated and waiting.unchecked)
 
-    def _send(
-        self,
-        ledger: Ledger,
-        target: dict[str, int],
-        claims: dict[str, str],
-        checks: list[Waiting],
-        now: float,
-    ) -> int:
-        slots = [self._slot(self._by_worker[worker].claim, credit) for worker, credit in target.items()]
+    def _send(self, ledger: Ledger, target: dict[str, int], checks: list[Waiting], now: float) -> int:
+        partition = ledger.partition
+        slots = [_slot(self._by_worker[worker], credit, partition) for worker, credit in target.items()]
+        claims = {slot.worker_id: slot.claim_id for slot in slots}
+        free = SLOTS_PER_REQUEST_MAX - len(slots)
+        named = [waiting for waiting in checks if waiting.claim.worker_id in target]
+        extra = [waiting for waiting in checks if waiting.claim.worker_id not in target][:free]
+        slots += [_slot(waiting, 0, partition) for waiting in extra]
         number = ledger.number
         seq = ledger.send(target, claims, now)
-        for waiting in checks:
-            if waiting.claim.worker_id not in target:
-                if len(slots) == SLOTS_PER_REQUEST_MAX:
-                    continue
-                slots.append(self._slot(waiting.claim, 0))
-            waiting.asked[ledger.partition] = seq
-        self._actions.requests.append(Request(ledger.partition, seq, number, tuple(slots)))
+        self._checks.asked(partition, seq, named + extra)
+        self._actions.requests.append(Request(partition, seq, number, tuple(slots)))
         return len(slots)
 
-    @staticmethod
-    def _slot(claim: Claim, credit: int) -> Slot:
-        return Slot(
-            worker_id=claim.worker_id, credit=credit, claim_id=claim.claim_id, lease_sec=claim.lease_sec
-        )
 
-
-class _Recent:
-    """What came lately; a repeat is recognised for at least RECENT_SEC."""
-
-    def __init__(self, now: float) -> None:
-        self._turned_at = now
-        self._older: set[int] = set()
-        self._newer: set[int] = set()
-
-    def has(self, key: tuple[str, object]) -> bool:
-        return hash(key) in self._newer or hash(key) in self._older
-
-    def add(self, key: tuple[str, object], now: float) -> bool:
-        """False if it was there."""
-        if now - self._turned_at > RECENT_SEC:
-            self._older, self._newer, self._turned_at = self._newer, set(), now
-        if self.has(key):
-            return False
-        self._newer.add(hash(key))
-        return True
+def _slot(waiting: Waiting, credit: int, partition: int) -> Slot:
+    claim = waiting.claim
+    return Slot(
+        worker_id=claim.worker_id,
+        credit=credit,
+        claim_id=claim.claim_id,
+        lease_sec=claim.lease_sec,
+        known=waiting.knows(partition),
+    )

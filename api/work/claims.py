@@ -21,8 +21,9 @@ from api.models import ClaimBody
 from api.openapi import described
 from api.problems import Problem, invalid, wrong
 from api.services import services
-from api.work.asker import IMPATIENT_SEC, Claim
+from api.work.asker import IMPATIENT_SEC
 from api.work.desk import Desk
+from api.work.waiting import Claim
 from schemas.ids import POOL
 from schemas.replies import FieldProblem, Grant
 from streams.core.limits import KEY_CHARS_MAX, LEASE_SEC, WORKER_ID_CHARS_MAX

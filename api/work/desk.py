@@ -17,8 +17,9 @@ from functools import partial
 from api.log_client import TENANT_MARK, LogClient, WorkReply
 from api.metrics import Metrics
 from api.problems import Problem
-from api.work.asker import Actions, Asker, Claim, Request
+from api.work.asker import Actions, Asker, Request
 from api.work.credit import PARK_SEC
+from api.work.waiting import Claim
 from schemas.commands import Handback, Release, RequestWork
 from schemas.replies import Grant, Granted, WorkHinted
 from streams.ambient import new_id
@@ -81,9 +82,9 @@ class Desk:
         if isinstance(reply, Granted):
             self._asker.granted(reply, now)
         elif isinstance(reply, WorkHinted):
-            self._asker.hinted(reply.partition, reply.backlog, now)
+            self._asker.hinted(reply, now)
         else:
-            self._asker.seen(reply.partition, reply.seq, reply.number, reply.held, reply.backlog, now)
+            self._asker.seen(reply, now)
         self._act_soon()
 
     def close(self) -> None:

@@ -42,8 +42,8 @@ class Fairness:
         clock = self._clocks.get(pool_key, 0.0)
         return max(clock, self._ends.get(pool_key, {}).get(tenant, 0.0))
 
-    def granted(self, pool_key: str, tenant: str, weight: int) -> None:
-        """The tenant's turn is used."""
+    def granted(self, pool_key: str, tenant: str, weight: float) -> None:
+        """The tenant's turn is used. `weight` over n: n turns at once."""
         start = self.start(pool_key, tenant)
         ends = self._ends.setdefault(pool_key, {})
         self._undo.append((pool_key, tenant, ends.get(tenant), self._clocks.get(pool_key, 0.0)))

@@ -1,7 +1,8 @@
 """Work requests that wait: interest and credit of asker sessions, per pool. Soft state, never logged.
 
 A request is absolute and the newest replaces, so neither loss nor repeat makes credit drift. `grants_seen`
-tells which grants the asker knew when it wrote the request; the others are taken off the new credit.
+tells which grants the asker knew when it wrote the request. A worker that was granted something since is on
+its way to be answered with that: what the request offers of its room has lapsed already (`lapse`).
 """
 
 from __future__ import annotations
@@ -202,18 +203,12 @@ class Parking:
 
 
 def _credits(slots: tuple[Slot, ...], asker: Asker, held: set[str]) -> deque[Credit]:
-    in_flight: dict[str, int] = {}
-    for _, worker_id in asker.unseen:
-        in_flight[worker_id] = in_flight.get(worker_id, 0) + 1
-    credits: deque[Credit] = deque()
-    for slot in slots:
-        taken = min(slot.credit, in_flight.get(slot.worker_id, 0))
-        if taken:
-            in_flight[slot.worker_id] -= taken
-        places = slot.credit - taken
-        if places and slot.claim_id not in held:
-            credits.append(Credit(slot.worker_id, slot.claim_id, places, slot.lease_sec))
-    return credits
+    in_flight = {worker_id for _, worker_id in asker.unseen}
+    return deque(
+        Credit(slot.worker_id, slot.claim_id, slot.credit, slot.lease_sec)
+        for slot in slots
+        if slot.credit and slot.worker_id not in in_flight and slot.claim_id not in held
+    )
 
 
 def _is_shared(pool_key: str) -> bool:

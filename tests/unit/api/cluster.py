@@ -25,7 +25,7 @@ from streams.store.memory import MemoryStore
 
 
 class Cluster:
-    """`partitions` engines; a tenant has the shards given, else one."""
+    """`partitions` engines; a tenant has the settings or shards given, else the defaults."""
 
     def __init__(
         self,
@@ -33,6 +33,7 @@ class Cluster:
         shards: dict[str, int] | None = None,
         now: str = "2026-05-01T00:00:00Z",
         seed: int = 1,
+        settings: Sequence[Tenant] = (),
     ) -> None:
         self.now_ms = parse_instant(now, "now")
         self.partitions = partitions
@@ -43,6 +44,7 @@ class Cluster:
         self.events: list[list[Logged]] = [[] for _ in range(partitions)]
         self._offset = 0
         self.tenants = {name: Tenant(tenant=name, shards=count) for name, count in (shards or {}).items()}
+        self.tenants |= {each.tenant: each for each in settings}
         """As the tenants topic tells everybody."""
 
     def partition_of(self, tenant: str, job_id: str) -> int:
@@ -56,26 +58,46 @@ class Cluster:
 
     def run(self, partition: int, *commands: JobCommand | WorkCommand, sent_ms: int = 0) -> list[Reply]:
         """One or more transactions of a partition now."""
-        engine = self.engines[partition]
-        replies: list[Reply] = []
-        todo, more = list(commands), True
+        replies, more, _ = self.step(partition, commands, 1_000, sent_ms)
         while more:
-            engine.begin(self.now_ms, self.chance.random)
-            for command in todo:
-                self._offset += 1
-                topic = "work" if isinstance(command, WorkCommand) else "commands"
-                engine.decide(command, Source(topic, self._offset, sent_ms or self.now_ms))
-            todo = []
-            more = engine.fire(self.now_ms, 1_000)
-            engine.grant()
-            decided = engine.decided()
-            self.events[partition] += decided.events
-            replies += [effect.reply for effect in decided.effects if isinstance(effect, Answer)]
-            self.stores[partition].write(engine.commit())
-            engine.written()
-            self._tell(decided.events)
+            said, more, _ = self.step(partition, (), 1_000)
+            replies += said
+        return replies
+
+    def step(
+        self, partition: int, commands: Sequence[JobCommand | WorkCommand], fire_limit: int, sent_ms: int = 0
+    ) -> tuple[list[Reply], bool, int]:
+        """One transaction: replies, whether more is due now, and how many events it has."""
+        engine = self.engines[partition]
+        engine.begin(self.now_ms, self.chance.random)
+        for command in commands:
+            self._offset += 1
+            topic = "work" if isinstance(command, WorkCommand) else "commands"
+            engine.decide(command, Source(topic, self._offset, sent_ms or self.now_ms))
+        more = engine.fire(self.now_ms, fire_limit)
+        engine.grant()
+        decided = engine.decided()
+        self.events[partition] += decided.events
+        count = len(decided.events)
+        replies = [effect.reply for effect in decided.effects if isinstance(effect, Answer)]
+        self.stores[partition].write(engine.commit())
+        engine.written()
+        self._tell(decided.events)
         offset = len(self.events[partition]) - 1
-        return [_placed(reply, offset) for reply in replies]
+        return [_placed(reply, offset) for reply in replies], more, count
+
+    def rebuild(self, partition: int) -> None:
+        """A new owner, from the events alone: what was soft is gone."""
+        store = self.stores[partition] = MemoryStore()
+        engine = self.engines[partition] = Engine(partition, store, codec, self)
+        for event in self.events[partition]:
+            engine.apply(event.key, event.value)
+        store.write(engine.commit())
+        engine.written()
+
+    def is_due(self, partition: int) -> bool:
+        """Whether a partition has something to do now."""
+        return self.wakeup_ms([partition]) <= self.now_ms
 
     def _tell(self, events: Sequence[Logged]) -> None:
         """Changed settings reach every partition."""

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from api.work.asker import Asker, Claim
+from api.work.asker import Asker
+from api.work.waiting import Claim
 from schemas.commands import (
     Complete,
     Completion,
@@ -106,9 +107,9 @@ class Simulation:
             case Granted():
                 self.asker.granted(reply, self.now)
             case WorkHinted():
-                self.asker.hinted(partition, reply.backlog, self.now)
+                self.asker.hinted(reply, self.now)
             case WorkSeen():
-                self.asker.seen(partition, reply.seq, reply.number, reply.held, reply.backlog, self.now)
+                self.asker.seen(reply, self.now)
         self._act()
 
     def _act(self) -> None:

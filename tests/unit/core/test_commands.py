@@ -336,10 +336,12 @@ def test_credit_is_absolute_and_grants_in_flight_count() -> None:
         world.register(f"j{n}", delay_sec=0)
     world.run()
     assert len(granted(world.request(Slot(worker_id="A", credit=2), grants_seen=0))) == 2
-    # The asker wrote this before it saw the two grants: nothing more may come.
-    assert granted(world.request(Slot(worker_id="A", credit=2), grants_seen=0)) == []
-    assert len(granted(world.request(Slot(worker_id="A", credit=2), grants_seen=1))) == 1
-    assert granted(world.request(Slot(worker_id="A", credit=2), grants_seen=1, seq=1)) == []
+    # The asker wrote this before it saw both grants, which answer the worker's claim: nothing more may come.
+    assert granted(world.request(Slot(worker_id="A", credit=9), grants_seen=0)) == []
+    assert granted(world.request(Slot(worker_id="A", credit=9), grants_seen=1)) == []
+    assert len(granted(world.request(Slot(worker_id="B", credit=1), grants_seen=1))) == 1
+    assert len(granted(world.request(Slot(worker_id="A", credit=2), grants_seen=2))) == 2
+    assert granted(world.request(Slot(worker_id="A", credit=2), grants_seen=5, seq=1)) == []
 
 
 def test_a_repeated_claim_is_answered_with_what_it_still_holds() -> None:

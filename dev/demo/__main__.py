@@ -17,11 +17,11 @@ sys.path.insert(0, str(ROOT / "clients" / "python"))
 from horarium import HorariumError  # noqa: E402
 
 from dev.broker import BrokerError  # noqa: E402
-from dev.demo.judge import Verdict  # noqa: E402
 from dev.demo.play import Play, PlayError  # noqa: E402
 from dev.demo.table import Lines, Screen, Show  # noqa: E402
 from dev.kafka import KafkaNotFound  # noqa: E402
 from dev.server import ServerError  # noqa: E402
+from projections.checker.report import Report  # noqa: E402
 from streams.transport.log import LogError  # noqa: E402
 
 COMPLAINTS = 20  # shown; the counts say how many there are
@@ -38,7 +38,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _play(data: Path) -> Verdict:
+def _play(data: Path) -> Report:
     _say("Starting the server: broker, processor, projections, API")
     with Play(data, _say) as play:
         play.register()
@@ -66,8 +66,8 @@ def main() -> int:
         print(f"The demo could not be played: {error}", file=sys.stderr)
         return 2
     _say("")
-    for complaint in verdict.complaints[:COMPLAINTS]:
-        _say(f"WRONG: {complaint}")
+    for violation in verdict.violations[:COMPLAINTS]:
+        _say(f"WRONG: {violation}")
     _say(
         "Nothing lost, nothing early, nothing accepted twice."
         if verdict.good

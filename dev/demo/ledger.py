@@ -1,4 +1,4 @@
-"""What the log says, folded twice: into rows for the table, and kept whole for the judge.
+"""What the log says, folded twice: into rows for the table, and kept whole for the checker.
 
 A thread follows the events topic (read-committed, all partitions, from its beginning), since the log is the
 truth and goes on to be readable while processors are down.
@@ -49,12 +49,12 @@ class Ledger:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.events: list[EngineEvent] = []
+        self.lines: list[tuple[int, EngineEvent]] = []
         self.rows: dict[str, Row] = defaultdict(Row)
 
-    def add(self, event: EngineEvent) -> None:
+    def add(self, partition: int, event: EngineEvent) -> None:
         """The next event of a partition."""
-        self.events.append(event)
+        self.lines.append((partition, event))
         if isinstance(event, JobRegistered):
             self.rows[event.job.job_id].next_ms = event.job.first_next_ms
         elif isinstance(event, CursorEvent):
@@ -146,4 +146,4 @@ class Follower:
             for record in records:
                 # A tombstone: the engine forgot something, which is no event.
                 if record.value is not None:
-                    self._ledger.add(codec.decode(record.value))  # type: ignore[arg-type]
+                    self._ledger.add(record.partition, codec.decode(record.value))  # type: ignore[arg-type]

@@ -1,16 +1,15 @@
 """The jobs of the demo: what is registered, through which door, and what must become of it.
 
-Each has its schedule twice: as the request that the scheduler gets, and as a rule of `reckoning` by which
-the judge finds out when it had to run.
+Each has its schedule twice: as the request that the scheduler gets, and as what the log must make of it.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from horarium import At, Cron, Delay, Every, JobSpec, RetryPolicy
 
-from dev.demo import reckoning
-from dev.demo.reckoning import Rule
+from projections.checker.promises import Promise
 
 POOL = "demo"
 HERD = 25
@@ -35,17 +34,28 @@ class Planned:
     job_id: str
     title: str
     says: str
-    rule: Rule
+    schedule: Mapping[str, object]
     spec: JobSpec
     ends: frozenset[str] = field(default=frozenset({"COMPLETED"}))
     recurring: bool = False
+
+    @property
+    def promise(self) -> Promise:
+        """What the registration's answer says."""
+        return Promise(job_id=self.job_id, schedule=self.schedule, ends=self.ends)
 
 
 def _once(job_id: str, seconds: int, task: str = "quick", **more: object) -> Planned:
     ends = more.pop("ends", "COMPLETED")
     spec = _spec(Delay(seconds), task, job_id, **more)
-    says, rule = f"in {seconds} s", reckoning.After(seconds)
-    return Planned(job_id=job_id, title=job_id, says=says, rule=rule, spec=spec, ends=frozenset({str(ends)}))
+    return Planned(
+        job_id=job_id,
+        title=job_id,
+        says=f"in {seconds} s",
+        schedule={"delay_ms": seconds * 1_000},
+        spec=spec,
+        ends=frozenset({str(ends)}),
+    )
 
 
 def _spec(schedule: object, task: str, name: str, **more: object) -> JobSpec:
@@ -58,7 +68,7 @@ def _cron(job_id: str, expression: str, zone: str) -> Planned:
         job_id=job_id,
         title=job_id,
         says=f"sec {expression.split()[0]} {zone.split('/')[-1]}",
-        rule=reckoning.Cron(expression, zone),
+        schedule={"cron": expression, "time_zone": zone},
         spec=_spec(Cron(expression, zone), "quick", job_id),
         recurring=True,
     )
@@ -72,7 +82,7 @@ def one_off(now_ms: int) -> Planned:
         job_id="one-off",
         title="one-off",
         says=f"at {when:%H:%M:%S}",
-        rule=reckoning.Once(at_ms),
+        schedule={"run_at_ms": at_ms},
         spec=_spec(At(when), "quick", "one-off"),
     )
 
@@ -89,7 +99,7 @@ def single_jobs() -> list[Planned]:
             job_id="interval",
             title="interval",
             says="every 4 s",
-            rule=reckoning.Each(4),
+            schedule={"every_ms": 4_000},
             spec=_spec(Every(4), "quick", "interval"),
             recurring=True,
         ),
@@ -113,7 +123,7 @@ def herd() -> list[Planned]:
             job_id=f"herd-{number:02}",
             title=f"herd of {HERD}",
             says="in 9 s, one batch",
-            rule=reckoning.After(9),
+            schedule={"delay_ms": 9_000},
             spec=_spec(Delay(9), "quick", f"herd-{number:02}"),
         )
         for number in range(HERD)
@@ -124,5 +134,5 @@ def short_form(job_id: str, at_ms: int) -> Planned:
     """What the short form of the API made."""
     spec = _spec(At(datetime.fromtimestamp(at_ms / 1000, UTC)), "quick", SHORT_FORM)
     return Planned(
-        job_id=job_id, title=SHORT_FORM, says="at an instant", rule=reckoning.Once(at_ms), spec=spec
+        job_id=job_id, title=SHORT_FORM, says="at an instant", schedule={"run_at_ms": at_ms}, spec=spec
     )

@@ -17,12 +17,13 @@ from horarium import Client
 
 from dev import processes
 from dev.demo import door, mix
-from dev.demo.judge import Verdict, judge
 from dev.demo.ledger import Follower, Ledger
 from dev.demo.mix import Planned
 from dev.demo.table import Show
 from dev.keys import load_or_make
 from dev.server import ROOT, Server
+from projections.checker.promises import judge
+from projections.checker.report import Report
 from schemas.topics import Topics
 from streams.ambient import wall_ms
 from streams.transport.kafka.log import KafkaLog
@@ -39,7 +40,7 @@ NEW_WORKER_SEC = 10.0
 KILL_PROCESSOR_SEC = 15.0
 RESTART_PROCESSOR_SEC = 16.0
 LAST_SEC = 34.0
-PATIENCE_SEC = 30.0  # for what runs then; the judge calls what is not over by its name
+PATIENCE_SEC = 30.0  # for what runs then; the checker calls what is not over by its name
 
 
 class PlayError(Exception):
@@ -159,13 +160,13 @@ class Play:
             threading.Event().wait(TICK_SEC)
         show.refresh(time.monotonic() - started, wall_ms())
 
-    def verdict(self) -> Verdict:
+    def verdict(self) -> Report:
         """Of the log, read to its end."""
         end_ms = wall_ms()
         if not self._follower.reached_the_end():
             raise PlayError(f"the log could not be read to its end: {self._follower.failure}")
         with self.ledger.lock:
-            return judge(self.plans, self.ledger.events, end_ms)
+            return judge(self.ledger.lines, [plan.promise for plan in self.plans], end_ms)
 
     def _cancel_two(self, show: Show) -> bool:
         for job_id in (mix.CANCELLED, mix.CANCELLED_RUNNING):

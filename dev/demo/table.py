@@ -8,7 +8,6 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from dev.demo.judge import percentile
 from dev.demo.ledger import Ledger, Row
 from dev.demo.mix import Planned
 from schemas.entities import ExecutionStatus as E
@@ -52,7 +51,7 @@ class Lines:
         print(
             f"{second:5.1f} s  waiting {whole.count(*WAITING):3}  running {whole.count(*RUNNING):3}"
             f"  done {whole.count(E.COMPLETED):4}  failed attempts {whole.failed_attempts:2}"
-            f"  redelivered {whole.redeliveries:2}  late p50 {percentile(whole.late_ms, 50)} ms,"
+            f"  redelivered {whole.redeliveries:2}  late p50 {_middle(whole.late_ms)} ms,"
             f" most {max(whole.late_ms, default=0)} ms",
             flush=True,
         )
@@ -97,6 +96,10 @@ class Screen:
 
     def close(self) -> None:
         self._live.stop()
+
+
+def _middle(late_ms: Sequence[int]) -> int:
+    return sorted(late_ms)[len(late_ms) // 2] if late_ms else 0
 
 
 def _sum(rows: Iterable[Row]) -> Row:

@@ -6,9 +6,10 @@ A caller's view, apart from the log: without it nobody can tell that an acknowle
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from projections.checker.checker import Checker
 from projections.checker.report import Kind, Report
 from schemas.entities import Execution, ExecutionKind, Job
 from schemas.entities import ExecutionStatus as E
@@ -23,6 +24,20 @@ class Promise:
     job_id: str
     schedule: Mapping[str, object] = field(default_factory=dict)
     ends: Collection[str] = frozenset({"COMPLETED"})
+
+
+GRACE_MS = 1_000
+"""What is due at the very end of a log that must be over need not be decided yet."""
+
+
+def judge(lines: Sequence[tuple[int, Event]], promises: Iterable[Promise], end_ms: int) -> Report:
+    """A whole log, as partitions and events, in which everything that was promised is over."""
+    checker = Checker()
+    for partition, event in lines:
+        checker.take(partition, event)
+    report = checker.finish(end_ms, drained=True, grace_ms=GRACE_MS)
+    check_promises(promises, [event for _, event in lines], report)
+    return report
 
 
 def check_promises(promises: Iterable[Promise], events: Iterable[Event], report: Report) -> None:

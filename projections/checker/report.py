@@ -123,6 +123,11 @@ class Report:
     def good(self) -> bool:
         return not self.found
 
+    @property
+    def completed(self) -> int:
+        """Executions that succeeded."""
+        return self.statuses["COMPLETED"]
+
     def add(self, kind: Kind, subject: str, detail: str, count: int = 1) -> None:
         self.found[kind] += count
         if len(self.violations) < SHOWN_MAX:

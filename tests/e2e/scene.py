@@ -1,7 +1,7 @@
 """The scene of an end-to-end test: real processes on a real broker, and the log that judges them.
 
 What became of the jobs is never asked of the server: the demo's follower reads the events topic, and the
-demo's judge says what was lost, early or doubled. A test has a pool of its own, so that tests can share a
+checker says what was lost, early or doubled. A test has a pool of its own, so that tests can share a
 server; the jobs of a pool that nobody promised count as doubled registrations.
 """
 
@@ -18,15 +18,23 @@ from typing import Any, TypeVar
 from horarium import At, BatchItem, Client, Job, JobSpec, RetryRules
 
 from dev import processes
-from dev.demo.judge import Verdict, judge, percentile
 from dev.demo.ledger import Follower, Ledger
 from dev.demo.mix import Planned
-from dev.demo.reckoning import Once, Rule
 from dev.limits import lift
 from dev.server import ROOT, Part, Server
+from projections.checker.promises import judge
+from projections.checker.report import Report
 from schemas.entities import Execution
 from schemas.entities import ExecutionStatus as E
-from schemas.events import CursorEvent, EngineEvent, Event, ExecutionEvent, JobRegistered
+from schemas.events import (
+    CursorEvent,
+    EngineEvent,
+    Event,
+    ExecutionEvent,
+    JobEvent,
+    JobRegistered,
+    LeaseExtended,
+)
 from schemas.topics import Topics
 from streams.ambient import monotonic_ms, wall_ms
 from streams.core.lifecycle import FINAL
@@ -60,12 +68,12 @@ class Book(Ledger):
         # Pools whose jobs are only counted: a flood would fill the memory.
         self.only_counted: set[str] = set()
 
-    def add(self, event: EngineEvent) -> None:
+    def add(self, partition: int, event: EngineEvent) -> None:
         if isinstance(event, JobRegistered):
             self.registered[event.job.pool] += 1
             if event.job.pool in self.only_counted:
                 return
-        super().add(event)
+        super().add(partition, event)
         if isinstance(event, ExecutionEvent):
             execution = event.execution
             before = self.executions[execution.pool].get(execution.execution_id)
@@ -109,7 +117,7 @@ class Scene:
     def events(self, pool: str, kind: type[Ev]) -> list[Ev]:
         """Events of a kind of the jobs of a pool, in the order of each partition."""
         with self.book.lock:
-            return [event for event in _of_pool(self.book.events, pool) if isinstance(event, kind)]
+            return [event for _, event in _of_pool(self.book.lines, pool) if isinstance(event, kind)]
 
     def executions(self, pool: str) -> dict[str, Execution]:
         """The newest state of every execution of a pool."""
@@ -145,18 +153,18 @@ class Scene:
 
         self.until(over, timeout_sec)
 
-    def verdict(self, pool: str, plans: Sequence[Planned]) -> Verdict:
+    def verdict(self, pool: str, plans: Sequence[Planned]) -> Report:
         """Of the log, read to its end."""
         end_ms = wall_ms()
         assert self.follower.reached_the_end(), f"the log cannot be read: {self.follower.failure}"
         with self.book.lock:
-            return judge(plans, _of_pool(self.book.events, pool), end_ms)
+            return judge(_of_pool(self.book.lines, pool), [plan.promise for plan in plans], end_ms)
 
-    def all_well(self, pool: str, plans: Sequence[Planned]) -> Verdict:
+    def all_well(self, pool: str, plans: Sequence[Planned]) -> Report:
         """Fails unless every job was kept, none was early, and nothing was done twice."""
         verdict = self.verdict(pool, plans)
-        assert verdict.good, "\n".join([str(verdict.summary()), *verdict.complaints[:20]])
-        assert verdict.registered == len(plans)
+        assert verdict.good, "\n".join([str(verdict.summary()), *map(str, verdict.violations[:20])])
+        assert verdict.jobs == len(plans)
         return verdict
 
     def end_offset(self, topic: str, partition: int, isolation: Isolation = Isolation.UNCOMMITTED) -> int:
@@ -282,30 +290,38 @@ def opened(
             scene.close()
 
 
-def _of_pool(events: Iterable[EngineEvent], pool: str) -> list[EngineEvent]:
-    """A cursor says no pool: it is its job's."""
+def _of_pool(lines: Iterable[tuple[int, EngineEvent]], pool: str) -> list[tuple[int, EngineEvent]]:
+    """A cursor or a lease says no pool: it is its job's."""
     jobs: set[str] = set()
-    chosen: list[EngineEvent] = []
-    for event in events:
-        if isinstance(event, JobRegistered):
-            if event.job.pool == pool:
+    executions: set[str] = set()
+    chosen: list[tuple[int, EngineEvent]] = []
+    for partition, event in lines:
+        if isinstance(event, JobEvent):
+            ours = event.job.pool == pool
+            if ours:
                 jobs.add(event.job.job_id)
-                chosen.append(event)
         elif isinstance(event, ExecutionEvent):
-            if event.execution.pool == pool:
-                chosen.append(event)
-        elif isinstance(event, CursorEvent) and event.cursor.job_id in jobs:
-            chosen.append(event)
+            ours = event.execution.pool == pool
+            if ours:
+                executions.add(event.execution.execution_id)
+        elif isinstance(event, CursorEvent):
+            ours = event.cursor.job_id in jobs
+        else:
+            ours = isinstance(event, LeaseExtended) and event.lease.execution_id in executions
+        if ours:
+            chosen.append((partition, event))
     return chosen
 
 
-def promised(job: Job, rule: Rule, ends: str = "COMPLETED", *, recurring: bool = False) -> Planned:
+def promised(
+    job: Job, schedule: Mapping[str, object], ends: str = "COMPLETED", *, recurring: bool = False
+) -> Planned:
     """What must become of a job that was acknowledged."""
     return Planned(
         job_id=job.job_id,
         title=job.job_id,
         says="",
-        rule=rule,
+        schedule=schedule,
         spec=JobSpec(schedule={}),
         ends=frozenset({ends}),
         recurring=recurring,
@@ -323,26 +339,36 @@ def insist(client: Client, specs: Sequence[JobSpec]) -> tuple[BatchItem, ...]:
         assert monotonic_ms() < deadline, answers
 
 
-def accepted(answers: Iterable[BatchItem], rule: Rule) -> list[Planned]:
+def accepted(answers: Iterable[BatchItem], schedule: Mapping[str, object]) -> list[Planned]:
     """Of a batch that was taken whole."""
     plans = []
     for answer in answers:
         assert answer.job is not None, answer.error
-        plans.append(promised(answer.job, rule))
+        plans.append(promised(answer.job, schedule))
     return plans
 
 
-def at(ms: int) -> tuple[At, Once]:
-    """A schedule for an instant, and what the judge makes of it."""
-    return At(datetime.fromtimestamp(ms / 1000, UTC)), Once(ms)
+def at(ms: int) -> tuple[At, Mapping[str, object]]:
+    """A schedule for an instant, and what the log must make of it."""
+    return At(datetime.fromtimestamp(ms / 1000, UTC)), {"run_at_ms": ms}
 
 
-def lateness(verdict: Verdict) -> str:
+def after(seconds: int) -> Mapping[str, object]:
+    """What the log must make of a delay."""
+    return {"delay_ms": seconds * 1_000}
+
+
+def each(seconds: int) -> Mapping[str, object]:
+    """What the log must make of an interval."""
+    return {"every_ms": seconds * 1_000}
+
+
+def lateness(verdict: Report) -> str:
     """For the report of a test."""
-    late = verdict.lateness_ms
+    late = verdict.lateness
     return (
-        f"{len(late)} started, late p50 {percentile(late, 50)} ms, p99 {percentile(late, 99)} ms,"
-        f" most {max(late, default=0)} ms"
+        f"{late.count} started, late p50 {late.percentile(50)} ms, p99 {late.percentile(99)} ms,"
+        f" most {late.most_ms} ms"
     )
 
 

@@ -19,11 +19,10 @@ import pytest
 from horarium import Client, Delay, JobSpec, Outcome
 
 from dev.broker import HOST, free_port
-from dev.demo.reckoning import After, Each
 from dev.server import API
 from schemas.entities import ExecutionStatus as E
 from streams.ambient import Chance, wall_ms
-from tests.e2e.scene import KEY, Scene, accepted, at, opened, promised
+from tests.e2e.scene import KEY, Scene, accepted, after, at, each, opened, promised
 from tests.e2e.workers import app, working
 
 BATCH = 200
@@ -87,7 +86,7 @@ def test_a_batch_cut_off_by_kill_9_at_random_moments_and_repeated_makes_each_job
             assert [each.job.job_id for each in again if each.job] == [plan.job_id for plan in plans[-BATCH:]]
     with working(app(scene.url, KEY, pool, "w", 100)):
         scene.until_over(pool, plans)
-    assert scene.all_well(pool, plans).executed == ROUNDS * BATCH
+    assert scene.all_well(pool, plans).completed == ROUNDS * BATCH
 
 
 def test_a_registration_whose_answer_was_lost_is_found_by_its_repeat(scene: Scene, pool: str) -> None:
@@ -100,7 +99,7 @@ def test_a_registration_whose_answer_was_lost_is_found_by_its_repeat(scene: Scen
     other = post(scene, body | {"payload": {"sec": 0.1}}, pool)
     assert (other.status_code, other.json()["code"]) == (422, "idempotency_key_reused")
     with scene.client() as client, working(app(scene.url, KEY, pool, "w", 1)):
-        plans = [promised(client.get_job(found.json()["jobId"]), After(1))]
+        plans = [promised(client.get_job(found.json()["jobId"]), after(1))]
         scene.until_over(pool, plans)
     scene.all_well(pool, plans)
 
@@ -114,7 +113,7 @@ def test_a_claim_whose_grants_were_lost_with_the_api_gets_them_by_its_claim_id(
         claim = callers.submit(once.claim, pool, "w", max=JOBS, wait_sec=20, claim_id="lost")
         scene.until(lambda: scene.written(scene.topics.work) > before, 30)
         jobs = [JobSpec(schedule=Delay(2), pool=pool, task="work", lease_sec=60) for _ in range(JOBS)]
-        plans = accepted(client.create_jobs(jobs), After(2))
+        plans = accepted(client.create_jobs(jobs), after(2))
         with frozen(scene, "api"):
             # Granted to the claim that waits; the grants reach nobody.
             scene.until(lambda: scene.count(pool, E.RUNNING) > 0)
@@ -150,7 +149,7 @@ def completed(held: dict[str, int]) -> list[Outcome]:
 def test_outcomes_whose_answer_was_lost_are_accepted_once(scene: Scene, pool: str) -> None:
     with scene.client() as client:
         jobs = [JobSpec(schedule=Delay(0), pool=pool, task="work", lease_sec=60) for _ in range(JOBS)]
-        plans = accepted(client.create_jobs(jobs), After(0))
+        plans = accepted(client.create_jobs(jobs), after(0))
         held = claim_all(client, pool, JOBS)
         outcomes = completed(held)
         once = scene.at_once()
@@ -162,7 +161,7 @@ def test_outcomes_whose_answer_was_lost_are_accepted_once(scene: Scene, pool: st
         late = client.outcomes([Outcome(execution_id=first, lease_epoch=1, worker_id="w", error="no")])
         assert [(answer.status, answer.code) for answer in late] == [(409, "already_finished")]
         scene.until_over(pool, plans)
-    assert scene.all_well(pool, plans).executed == JOBS
+    assert scene.all_well(pool, plans).completed == JOBS
 
 
 def claim_all(client: Client, pool: str, count: int) -> dict[str, int]:
@@ -186,7 +185,7 @@ def test_the_same_registration_at_once_and_after_a_restart_of_everything_is_one_
     made = [answer for answer in answers if "Idempotent-Replayed" not in answer.headers]
     assert len(made) == 1
     with scene.client() as client, working(app(scene.url, KEY, pool, "w", 4)):
-        plans = [promised(client.get_job(answers[0].json()["jobId"]), Each(1), recurring=True)]
+        plans = [promised(client.get_job(answers[0].json()["jobId"]), each(1), recurring=True)]
         scene.until(lambda: scene.count(pool, E.COMPLETED) >= 2)
         for part in ("api", "projections", "p0"):
             scene.server.kill(part)
@@ -284,7 +283,7 @@ def test_without_projections_a_read_of_an_own_write_says_that_it_is_behind(
 def test_workers_of_both_processes_share_a_pool(scene: Scene, second: str, pool: str) -> None:
     with scene.client() as client:
         jobs = [JobSpec(schedule=Delay(1), pool=pool, task="work", payload={"sec": 0.1}) for _ in range(40)]
-        plans = accepted(client.create_jobs(jobs), After(1))
+        plans = accepted(client.create_jobs(jobs), after(1))
     with working(app(scene.url, KEY, pool, "one", 2), app(second, KEY, pool, "two", 2)):
         scene.until_over(pool, plans)
     scene.all_well(pool, plans)

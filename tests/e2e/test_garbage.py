@@ -9,7 +9,6 @@ import httpx2
 import pytest
 from horarium import Delay, Every, JobSpec
 
-from dev.demo.reckoning import After, Each
 from schemas import codec
 from schemas.commands import Command, Complete, Completion, RegisterJob, RegisterMode, ScheduleSpec
 from schemas.entities import Content, Policies
@@ -20,7 +19,19 @@ from schemas.replies import CommandDone, WorkDone
 from schemas.topics import partition_of
 from streams.ambient import Chance, new_id
 from streams.transport.log import Isolation, TopicPartition
-from tests.e2e.scene import KEY, LARGE, OPERATOR_KEY, SMALL, SMALL_KEY, Scene, accepted, opened, promised
+from tests.e2e.scene import (
+    KEY,
+    LARGE,
+    OPERATOR_KEY,
+    SMALL,
+    SMALL_KEY,
+    Scene,
+    accepted,
+    after,
+    each,
+    opened,
+    promised,
+)
 from tests.e2e.workers import app, working
 from tests.waiting import wait_until
 
@@ -87,7 +98,7 @@ def test_garbage_on_commands_and_work_is_set_aside_and_disturbs_nobody(scene: Sc
         plans = [
             promised(
                 client.create_job(JobSpec(schedule=Every(1), pool=pool, task="work")),
-                Each(1),
+                each(1),
                 recurring=True,
             )
         ]
@@ -97,7 +108,7 @@ def test_garbage_on_commands_and_work_is_set_aside_and_disturbs_nobody(scene: Sc
                 sent[topic, scene.send(topic, HOME, value)] = value
         # Behind all of it in the same partition.
         job = client.create_job(JobSpec(schedule=Delay(1), pool=pool, task="work"))
-        plans.append(promised(job, After(1)))
+        plans.append(promised(job, after(1)))
         before = scene.count(pool, E.COMPLETED)
         scene.until(lambda: scene.count(pool, E.COMPLETED) >= before + 2)
         client.cancel_job(plans[0].job_id)
@@ -185,7 +196,7 @@ def test_a_command_of_a_service_with_wrong_contents_is_refused(scene: Scene, poo
 def test_an_outcome_of_a_service_with_a_wrong_epoch_or_tenant_is_refused(scene: Scene, pool: str) -> None:
     with scene.client(SMALL_KEY) as client:
         plans = accepted(
-            client.create_jobs([JobSpec(schedule=Delay(0), pool=pool, task="work", lease_sec=60)]), After(0)
+            client.create_jobs([JobSpec(schedule=Delay(0), pool=pool, task="work", lease_sec=60)]), after(0)
         )
         [held] = client.claim(pool, "w", wait_sec=10).executions
 
@@ -338,7 +349,7 @@ def test_an_undecodable_event_stops_its_partition_alone_and_says_where(scene: Sc
         ThreadPoolExecutor(max_workers=1) as callers,
     ):
         asked = callers.submit(call, scene, "POST", "/v1/jobs", body, SMALL_KEY)
-        accepted(client.create_jobs(jobs), After(0))
+        accepted(client.create_jobs(jobs), after(0))
         wait_until(lambda: completed(scene, pool, others) == len(keys), 60)
         silent = asked.result(30)
     assert (silent.status_code, silent.json()["code"]) == (503, "outcome_unknown")

@@ -12,7 +12,6 @@ import pytest
 from horarium import App, Beat, Context, Delay, JobSpec, Outcome
 
 from dev import processes
-from dev.demo.reckoning import After, Once
 from schemas import codec
 from schemas.commands import RegisterJob, RegisterMode, ScheduleSpec
 from schemas.entities import Content, Policies
@@ -22,7 +21,7 @@ from schemas.ids import job_id_of
 from schemas.topics import partition_of
 from streams.ambient import monotonic_ms, new_id, wall_ms
 from streams.transport.log import LogRetriable, Outgoing
-from tests.e2e.scene import KEY, SMALL, SMALL_KEY, Scene, accepted, at, lateness, opened
+from tests.e2e.scene import KEY, SMALL, SMALL_KEY, Scene, accepted, after, at, lateness, opened
 from tests.e2e.workers import worker_processes, working
 
 # All of it takes minutes: HORARIUM_E2E_FLOOD=200000 is what the scheduler must stand.
@@ -51,7 +50,7 @@ def test_a_worker_killed_while_it_holds_leases_is_replaced_and_its_late_outcome_
             JobSpec(schedule=Delay(0), pool=pool, task="work", payload={"sec": 600}, lease_sec=lease_sec)
             for _ in range(count)
         ]
-        plans = accepted(client.create_jobs(jobs), After(0))
+        plans = accepted(client.create_jobs(jobs), after(0))
         # It beats, so it holds them: a grant not read yet would be handed back, which is no delivery.
         scene.until(lambda: beaten(scene) >= {plan.job_id for plan in plans})
         processes.kill(workers["doomed"])
@@ -77,7 +76,7 @@ def test_a_worker_killed_while_it_holds_leases_is_replaced_and_its_late_outcome_
         assert [answer.status for answer in client.outcomes(late)] == [409] * count
         scene.until_over(pool, plans)
     verdict = scene.all_well(pool, plans)
-    assert verdict.executed == count
+    assert verdict.completed == count
     assert verdict.redelivered >= count
     assert len(scene.events(pool, LeaseExpired)) == count
     assert {each.result for each in scene.executions(pool).values()} == {b"2"}
@@ -90,7 +89,9 @@ def test_a_worker_killed_while_it_holds_leases_is_replaced_and_its_late_outcome_
 def beaten(scene: Scene) -> set[str]:
     """Jobs with an execution whose lease was extended."""
     with scene.book.lock:
-        beats = [event.lease.execution_id for event in scene.book.events if isinstance(event, LeaseExtended)]
+        beats = [
+            event.lease.execution_id for _, event in scene.book.lines if isinstance(event, LeaseExtended)
+        ]
     return {job_id for each in beats if (job_id := job_id_of(each)) is not None}
 
 
@@ -112,7 +113,7 @@ def test_workers_killed_in_the_middle_of_a_steady_load_lose_nothing(
         ]
         answers = client.create_jobs(jobs)
         plans = [
-            plan for number, answer in enumerate(answers) for plan in accepted([answer], After(number % 5))
+            plan for number, answer in enumerate(answers) for plan in accepted([answer], after(number % 5))
         ]
         for name, done in (("a", 20), ("b", 70)):
             scene.until(
@@ -122,7 +123,7 @@ def test_workers_killed_in_the_middle_of_a_steady_load_lose_nothing(
             )
             processes.kill(workers[name])
         scene.until_over(pool, plans)
-    assert scene.all_well(pool, plans).executed == len(plans)
+    assert scene.all_well(pool, plans).completed == len(plans)
 
 
 def running_on(scene: Scene, pool: str, worker_id: str) -> bool:
@@ -148,7 +149,7 @@ def test_a_flood_of_registrations_costs_no_running_execution_its_lease(
     partition = partition_of(SMALL, "", 1, 8)
     with scene.client(SMALL_KEY) as client, working(program) as crew:
         jobs = [JobSpec(schedule=Delay(0), pool=pool, task="work", lease_sec=3) for _ in range(count)]
-        plans = accepted(client.create_jobs(jobs), After(0))
+        plans = accepted(client.create_jobs(jobs), after(0))
         scene.until(lambda: scene.count(pool, E.RUNNING) == count)
         began = monotonic_ms()
         for value in flood:
@@ -216,11 +217,11 @@ def test_ten_thousand_jobs_due_in_one_second_all_run_and_none_early(
                 [JobSpec(schedule=at(instant)[0], pool=pool, task="work") for instant in instants]
             )
             for instant, answer in zip(instants, answers, strict=True):
-                plans += accepted([answer], Once(instant))
+                plans += accepted([answer], {"run_at_ms": instant})
         assert wall_ms() < due_ms, "the herd was not registered in time: this machine is too slow"
         scene.until_over(pool, plans, HERD_SEC)
     verdict = scene.all_well(pool, plans)
-    assert verdict.executed == HERD
+    assert verdict.completed == HERD
     assert verdict.redelivered == 0
     finished = Counter((each.finished_ms - due_ms) // 1_000 for each in scene.executions(pool).values())
     tell(f"herd: {HERD} due in one second: {lateness(verdict)}")

@@ -7,7 +7,6 @@ import pytest
 from horarium import JobSpec
 
 from dev.demo.mix import Planned
-from dev.demo.reckoning import Once
 from schemas.entities import Execution
 from schemas.events import ExecutionClaimed, ExecutionEvent
 from schemas.ids import derived_job_id
@@ -56,7 +55,7 @@ def test_no_work_is_stranded_while_a_worker_is_idle(
         for first in range(0, len(specs), 500):
             answers = client.create_jobs(specs[first : first + 500])
             for answer, instant in zip(answers, instants[first : first + 500], strict=True):
-                plans += accepted([answer], Once(instant))
+                plans += accepted([answer], {"run_at_ms": instant})
         assert wall_ms() < began_ms, "registered too late: this machine is too slow"
         scene.until_over(pool, plans)
     assert {plan_partition(plan) for plan in plans} == set(range(PARTITIONS))

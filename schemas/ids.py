@@ -144,6 +144,11 @@ def alert_key(tenant: str, alert_id: str) -> str:
     return f"alert:{tenant}/{alert_id}"
 
 
+def alert_id(at_ms: int, *subject: str) -> str:
+    """The id of an alert: its instant, and a hash of what it says. Of one partition alone."""
+    return f"{base36(at_ms)}.{_short_hash(*subject)}"
+
+
 META_KEY = "meta:partition"
 
 

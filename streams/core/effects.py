@@ -1,13 +1,15 @@
 """What the core may ask for besides events: a closed union of values.
 
 The shell sends dead letters and quarantined commands in the transaction of the events, replies after its
-commit, and counts and logs alerts; on replay all of them are dropped (late replies aside).
+commit, and counts and logs alerts, which are events too (`horarium_alerts_total{kind}`, an error line); on
+replay all of them are dropped (late replies aside).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from schemas.entities import Alert
 from schemas.replies import DeadLetter, Reply
 
 
@@ -31,15 +33,6 @@ class Quarantine:
     """The command just decided raised; the shell adds its bytes and origin."""
 
     reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Alert:
-    """Something a person should see: an error log line and `horarium_alerts_total{kind}`."""
-
-    kind: str
-    tenant: str
-    detail: str
 
 
 Effect = Answer | Bury | Quarantine | Alert

@@ -47,11 +47,11 @@ from schemas.commands import (
 )
 from schemas.entities import Job, PartitionMeta
 from schemas.events import PartitionOpened
-from schemas.ids import SHARED, job_id_of
+from schemas.ids import SHARED, TENANT, job_id_of
 from schemas.replies import CommandDone, ItemResult, WorkDone
 from schemas.topics import REPLY_PARTITIONS
 from streams.core import digest
-from streams.core.effects import Alert, Answer, Effect, Quarantine
+from streams.core.effects import Answer, Effect, Quarantine
 from streams.core.fairness import Fairness
 from streams.core.guards import Guards
 from streams.core.handlers.cancelling import cancel_execution, cancel_job
@@ -136,7 +136,13 @@ class Engine:
             self._rezoning = partition_count
         elif known.tz_version > TZ_VERSION:
             detail = f"tzdata {TZ_VERSION} is older than the partition's {known.tz_version}"
-            tx.effects.append(Alert("tz_shift", "", detail))
+            tx.alert("tz_shift", "", detail)
+
+    def alert(self, kind: str, detail: str) -> None:
+        """Records what operators were told at once, by metric and log line."""
+        tx = self._open()
+        tx.actor, tx.cause = "system", "time"
+        tx.alert(kind, "", detail, told=True)
 
     def _record_meta(self, tx: Transaction, partition_count: int) -> None:
         meta = PartitionMeta(partition=self.partition, partition_count=partition_count, tz_version=TZ_VERSION)
@@ -155,7 +161,8 @@ class Engine:
         except Exception as error:  # a bug: this command is set aside, the partition goes on
             tx.rollback(before)
             tx.effects.append(Quarantine(f"{type(error).__name__}: {error}"))
-            tx.effects.append(Alert("internal_error", command.tenant, f"{tx.cause}: {error!r}"))
+            tenant = command.tenant if TENANT.fullmatch(command.tenant) else ""
+            tx.alert("internal_error", tenant, f"{tx.cause}: {error!r}")
             self._answer(command, INTERNAL_ERROR)
 
     def fire(self, settled_ms: int, limit: int) -> bool:

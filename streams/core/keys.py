@@ -17,7 +17,7 @@ LAST_TOKEN = b"f\x00token"
 """The highest fencing token granted."""
 
 REZONED_TO = b"f\x00rezoned"
-"""The newest job that a pass over new time zone data has looked at."""
+"""The newest job that a pass over new time zone data has looked at, NUL, and how many of its tenant moved."""
 
 _MINUTE = struct.Struct(">I")
 _TIME = struct.Struct(">Q")

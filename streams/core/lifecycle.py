@@ -26,4 +26,6 @@ JOB: dict[J, frozenset[J]] = {
 }
 
 FINAL = frozenset({E.COMPLETED, E.FAILED, E.CANCELLED, E.SKIPPED})
+DISCARDED = "discarded"
+"""Reason of a FAILED execution that is a dead letter no more."""
 JOB_FINAL = frozenset({J.CANCELLED, J.COMPLETED})

@@ -65,6 +65,8 @@ ANSWERS_KEPT_MAX = 16  # keyed commands of a job that a repeat can be answered f
 REDELIVERY_WAIT_MAX_MS = 60_000  # 1, 2, 4 … seconds from the second redelivery on
 FORGET_AFTER_MS = 86_400_000  # finished executions and jobs; the floor of idempotency keys
 DEAD_LETTER_FORGET_AFTER_MS = 30 * 86_400_000
+DEAD_LETTER_WARN_MS = 7 * 86_400_000  # before that
+ALERT_FORGET_AFTER_MS = 7 * 86_400_000  # the read model keeps them for longer
 WHEEL_AHEAD_MS = 60_000  # timers nearer than this sit in memory
 WHEEL_LANE_MAX = (
     2_000  # per priority, tenant and minute; the rest stays in the store until these were handled

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from schemas import ids
 from schemas.entities import (
+    Alert,
     Cursor,
     Entity,
     Execution,
@@ -34,8 +35,13 @@ from schemas.events import Event, entity_of
 from streams.core import keys
 from streams.core.indexes import Indexes
 from streams.core.invariants import InvariantError, invariant
-from streams.core.lifecycle import FINAL, JOB_FINAL
-from streams.core.limits import DEAD_LETTER_FORGET_AFTER_MS, FORGET_AFTER_MS
+from streams.core.lifecycle import DISCARDED, FINAL, JOB_FINAL
+from streams.core.limits import (
+    ALERT_FORGET_AFTER_MS,
+    DEAD_LETTER_FORGET_AFTER_MS,
+    DEAD_LETTER_WARN_MS,
+    FORGET_AFTER_MS,
+)
 from streams.core.timebuckets import TimeBuckets
 from streams.store.overlay import Overlay
 
@@ -306,6 +312,14 @@ class State:
                     and self._stream_of(old) is stream
                 ):
                     stream.add(due, _lane_of_execution(entity), key)
+                alarm = alarm_of_execution(entity)
+                if alarm is not None and not (
+                    isinstance(old, Execution) and alarm_of_execution(old) == alarm
+                ):
+                    self.timers.add(alarm, keys.lane(Priority.LOW, entity.tenant), key)
+            case Alert():
+                forget_ms = entity.at_ms + ALERT_FORGET_AFTER_MS
+                self.timers.add(forget_ms, keys.lane(Priority.LOW, entity.tenant), key)
             case Lease():
                 execution_key = ids.execution_key(entity.tenant, entity.execution_id)
                 self.leases.add(entity.until_ms, keys.lane(Priority.NORMAL, entity.tenant), execution_key)
@@ -359,6 +373,13 @@ def due_of_cursor(cursor: Cursor) -> int | None:
         return cursor.finished_ms + FORGET_AFTER_MS
     if cursor.status is JobStatus.ACTIVE and cursor.next_ms:
         return cursor.next_due_ms or cursor.next_ms
+    return None
+
+
+def alarm_of_execution(execution: Execution) -> int | None:
+    """When a person should be told that the execution is still where it is."""
+    if execution.status is ExecutionStatus.FAILED and execution.reason != DISCARDED:
+        return execution.finished_ms + DEAD_LETTER_FORGET_AFTER_MS - DEAD_LETTER_WARN_MS
     return None
 
 

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from schemas.entities import Cursor, Execution, ExecutionStatus, Tenant, WaitingFor
+from schemas.entities import Alert, Cursor, Execution, ExecutionStatus, Tenant, WaitingFor
 from schemas.events import (
+    AlertRaised,
     ContentKept,
     CursorEvent,
     Event,
@@ -21,11 +22,12 @@ from schemas.events import (
     PartitionOpened,
     TenantConfigured,
 )
-from schemas.ids import pool_key
+from schemas.ids import alert_id, key_of, pool_key
 from streams.core.effects import Effect
 from streams.core.guards import Guards
 from streams.core.invariants import invariant
 from streams.core.lifecycle import EXECUTION, JOB
+from streams.core.limits import REASON_CHARS_MAX
 from streams.core.state import State
 
 TOMBSTONE = "Forgotten"
@@ -130,6 +132,39 @@ class Transaction:
     ) -> None:
         """Any other event."""
         self._log(event(**what, **self._meta()))
+
+    def alert(
+        self,
+        kind: str,
+        tenant: str,
+        detail: str,
+        *,
+        job_id: str = "",
+        execution_id: str = "",
+        target: str = "",
+        count: int = 1,
+        about_ms: int = 0,
+        told: bool = False,
+    ) -> None:
+        """Something a person should see (kinds: semantics §6): an event, and a metric and log line after the
+        commit. Tenant "": operators. Told once for an instant, as long as it is known; `about_ms` 0: now.
+        `told`: by metric and log line already."""
+        detail = detail[:REASON_CHARS_MAX].encode(errors="replace").decode()
+        alert = Alert(
+            tenant=tenant,
+            alert_id=alert_id(about_ms or self.now_ms, kind, job_id, execution_id, target, detail),
+            kind=kind,
+            at_ms=self.now_ms,
+            detail=detail,
+            job_id=job_id,
+            execution_id=execution_id,
+            target=target,
+            count=count,
+        )
+        if not self.state.knows(key_of(alert)):
+            self._log(AlertRaised(alert=alert, **self._meta()))
+            if not told:
+                self.effects.append(alert)
 
     def forget(self, key: str) -> None:
         """A tombstone, if there is anything to forget."""

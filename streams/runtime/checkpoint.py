@@ -17,11 +17,12 @@ from enum import IntEnum
 
 import msgspec
 
+from schemas.entities import Alert
 from schemas.events import ExecutionFired, TenantConfigured
 from schemas.ids import key_of
 from schemas.replies import CommandDone, WorkDone
 from schemas.topics import HEADER_POSITION, HEADER_WRITER, Topics, pack_positions
-from streams.core.effects import Alert, Answer, Bury, Effect
+from streams.core.effects import Answer, Bury, Effect
 from streams.core.transaction import Logged
 from streams.runtime.mark import Mark, Positions, fingerprint, write_marked
 from streams.runtime.partition import Ambient, Codec, Partition
@@ -233,7 +234,10 @@ class Checkpoint:
                 case Answer():
                     self.answer(effect, draft.partition.number, last_offset)
                 case Alert():
-                    self._telemetry.alert(effect, partition=draft.partition.number, offset=last_offset)
+                    where = {"partition": draft.partition.number, "offset": last_offset}
+                    if effect.tenant:
+                        where["tenant"] = effect.tenant
+                    self._telemetry.alert(effect.kind, effect.detail, **where)
                 case _:
                     pass
 

@@ -52,6 +52,7 @@ class Turn:
     positions: Positions
     taken_work: list[Record] = field(default_factory=list)
     taken_commands: list[Record] = field(default_factory=list)
+    taken_alerts: list[tuple[str, str]] = field(default_factory=list)
     quarantined: list[Outgoing] = field(default_factory=list)
     effects_seen: int = 0
     more_due: bool = False
@@ -60,6 +61,7 @@ class Turn:
         """The transaction was refused: everything is decided again, from the same position."""
         self.partition.work.extendleft(reversed(self.taken_work))
         self.partition.commands.extendleft(reversed(self.taken_commands))
+        self.partition.alerts[:0] = self.taken_alerts
         self.engine.abort()
 
 
@@ -118,6 +120,9 @@ class Decider:
                 turn.engine.open_partition(self._partition_count)
             except InvariantError as error:
                 raise GivenUp(f"HORARIUM_PARTITIONS: {error}; the number of partitions is fixed") from error
+        turn.taken_alerts, turn.partition.alerts = turn.partition.alerts, []
+        for kind, detail in turn.taken_alerts:
+            turn.engine.alert(kind, detail)
         return turn
 
     def _guard(self, turn: Turn, call: Callable[[], T]) -> T | None:

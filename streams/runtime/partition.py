@@ -62,6 +62,8 @@ class Engine(Protocol):
 
     def open_partition(self, partition_count: int, /) -> None: ...
 
+    def alert(self, kind: str, detail: str, /) -> None: ...
+
     def decide(self, command: Any, source: Source, /) -> None: ...
 
     def fire(self, settled_ms: int, limit: int, /) -> bool: ...
@@ -158,6 +160,8 @@ class Partition:
     restore_remaining: int = 0
     snapshot: Manifest | None = None
     """The newest that this process knows of."""
+    alerts: list[tuple[str, str]] = field(default_factory=list)
+    """Kind and detail of what operators were told, and the log not yet."""
     unanswered: Sequence[Event] = ()
     """Young events that another process committed, and may have died before it answered."""
 

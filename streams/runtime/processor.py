@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from schemas.topics import Topics
-from streams.core.effects import Alert
 from streams.runtime.checkpoint import Checkpoint
 from streams.runtime.deciding import BATCH_RECORDS, Decider
 from streams.runtime.late import LateReplies
@@ -97,6 +96,7 @@ class Processor:
         self._tenants_ms = 0
         self._marks_ms = ambient.monotonic_ms()
         self._closing: list[Partition] = []
+        self._to_record: list[tuple[str, str]] = []
 
     # -- the step
 
@@ -111,6 +111,7 @@ class Processor:
             self._tenants_ms = now_ms
             self._follow_tenants()
         self._restore()
+        self._record_alerts()
         self._turns.take(self.ownership.running(), self._membership)
         self._status.refresh(self.ownership)
         self._renew_marks()
@@ -174,7 +175,17 @@ class Processor:
         return False
 
     def _alarm(self, detail: str) -> None:
-        self._telemetry.alert(Alert("clock_step", "", detail))
+        self._raise("clock_step", detail)
+
+    def _raise(self, kind: str, detail: str) -> None:
+        """Operators are told at once; the event follows with the next transaction of a running partition."""
+        self._telemetry.alert(kind, detail)
+        self._to_record.append((kind, detail))
+
+    def _record_alerts(self) -> None:
+        for partition in self.ownership.running()[:1]:
+            partition.alerts += self._to_record
+            self._to_record.clear()
 
     # -- reading
 
@@ -235,7 +246,7 @@ class Processor:
 
     def _read_again(self, error: LogFatal) -> None:
         """A position is not in the log any more (retention overtook us): go on where the log begins."""
-        self._telemetry.alert(Alert("internal_error", "", f"cannot read on: {error}"))
+        self._raise("internal_error", f"cannot read on: {error}")
         self._turns.count_fatal(error)
         for partition in self.ownership.running():
             partition.forget_fetched()
@@ -341,7 +352,8 @@ class Processor:
         self._work_changed = True
         self._telemetry.stopped.set(sum(1 for each in self.ownership if each.state is PartitionState.STOPPED))
         self._telemetry.alert(
-            Alert("partition_stopped", "", f"partition {partition.number} stands still: {error}"),
+            "partition_stopped",
+            f"partition {partition.number} stands still: {error}",
             partition=partition.number,
             offset=partition.mark.next_offset,
         )

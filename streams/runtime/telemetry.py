@@ -15,7 +15,6 @@ from typing import Any, TextIO
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from streams.core.effects import Alert
 from streams.core.transaction import Logged
 
 LOGGER = logging.getLogger("horarium")
@@ -150,11 +149,10 @@ class Telemetry:
             except KeyError:
                 continue
 
-    def alert(self, alert: Alert, **where: object) -> None:
+    def alert(self, kind: str, detail: str, **where: object) -> None:
         """An error line and a count: this is for people."""
-        self.alerts.labels(alert.kind).inc()
-        tenant = {"tenant": alert.tenant} if alert.tenant else {}
-        LOGGER.error(alert.detail, extra={"alert": alert.kind, **tenant, **where})
+        self.alerts.labels(kind).inc()
+        LOGGER.error(detail, extra={"alert": kind, **where})
 
     def info(self, message: str, **where: object) -> None:
         LOGGER.info(message, extra=where)

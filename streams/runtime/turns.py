@@ -83,7 +83,7 @@ class Turns:
         busy = [
             each
             for each in running
-            if each.backlog or each.more_due or each.wakeup_ms <= now_ms or not each.opened
+            if each.backlog or each.more_due or each.wakeup_ms <= now_ms or each.alerts or not each.opened
         ]
         if self._alone:
             busy = [each for each in busy if each.backlog][:1]

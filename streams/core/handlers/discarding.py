@@ -9,10 +9,9 @@ from schemas.commands import DiscardDeadLetter
 from schemas.entities import ExecutionStatus
 from schemas.events import DeadLetterDiscarded
 from streams.core.handlers.outcome import Done
+from streams.core.lifecycle import DISCARDED
 from streams.core.refusals import NOT_DEAD_LETTERED, Refusal, not_found
 from streams.core.transaction import Transaction
-
-DISCARDED = "discarded"
 
 
 def discard_dead_letter(tx: Transaction, command: DiscardDeadLetter) -> Done | Refusal:

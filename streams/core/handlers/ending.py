@@ -18,7 +18,7 @@ from schemas.entities import (
 )
 from schemas.events import AttemptFailed, ContentKept, ExecutionDeadLettered, ExecutionEvent
 from schemas.replies import DeadLetter
-from streams.core.effects import Alert, Bury
+from streams.core.effects import Bury
 from streams.core.handlers.following import follow_up, unblock
 from streams.core.handlers.stopping import let_go_of_version
 from streams.core.invariants import InvariantError
@@ -114,5 +114,12 @@ def dead_letter(
     )
     tx.effects.append(Bury(DeadLetter(at_ms=tx.now_ms, execution=ended, content=content)))
     kind = REAPED if reason == REAPED else "dead_letter"
-    tx.effects.append(Alert(kind, execution.tenant, f"{execution.execution_id} is given up: {reason}"))
+    tx.alert(
+        kind,
+        execution.tenant,
+        f"{execution.execution_id} is given up: {reason}",
+        job_id=execution.job_id,
+        execution_id=execution.execution_id,
+        target=f"pool:{execution.pool}",
+    )
     return ended

@@ -13,9 +13,7 @@ from msgspec.structs import replace
 from schemas.entities import Job, ScheduleKind
 from schemas.events import ScheduleShifted
 from streams.core import keys
-from streams.core.effects import Alert
 from streams.core.handlers.scheduling import point
-from streams.core.instants import format_instant
 from streams.core.lifecycle import JOB_FINAL
 from streams.core.transaction import Transaction
 from streams.core.zones import TZ_VERSION
@@ -27,35 +25,51 @@ _JOBS = (keys.entity("job:"), keys.after(keys.entity("job:")))
 
 
 def recompute_some(tx: Transaction) -> bool:
-    """One part of the pass; True if there are jobs left."""
+    """One part of the pass; True if there are jobs left. Each tenant is told once, when it is through."""
     start, end = _JOBS
+    tenant, count = "", 0
     position = tx.state.kv.get(keys.REZONED_TO)
     if position is not None:
-        start = position + b"\x00"
+        last, _, shifts = position.partition(b"\x00")
+        start, tenant, count = last + b"\x00", _job_of(last)[0], int(shifts)
     found = [key for key, _ in islice(tx.state.kv.scan(start, end), JOBS_PER_PASS)]
     for key in found:
-        tenant, _, job_id = key[len(_JOBS[0]) :].decode().partition("/")
-        job = tx.state.job(tenant, job_id)
+        owner, job_id = _job_of(key)
+        if owner != tenant:
+            _tell(tx, tenant, count)
+            tenant, count = owner, 0
+        job = tx.state.job(owner, job_id)
         if job is not None and job.schedule.kind is ScheduleKind.CRON:
-            _recompute(tx, job)
+            count += _recompute(tx, job)
     if len(found) == JOBS_PER_PASS:
-        tx.state.kv.put(keys.REZONED_TO, found[-1])
+        tx.state.kv.put(keys.REZONED_TO, found[-1] + b"\x00" + str(count).encode())
         return True
+    _tell(tx, tenant, count)
     tx.state.kv.put(keys.REZONED_TO, None)
     return False
 
 
-def _recompute(tx: Transaction, job: Job) -> None:
+def _job_of(key: bytes) -> tuple[str, str]:
+    tenant, _, job_id = key[len(_JOBS[0]) :].decode().partition("/")
+    return tenant, job_id
+
+
+def _tell(tx: Transaction, tenant: str, count: int) -> None:
+    if count:
+        detail = f"time zone data {TZ_VERSION} moved the next occurrence of {count} jobs"
+        tx.alert("tz_shift", tenant, detail, count=count)
+
+
+def _recompute(tx: Transaction, job: Job) -> bool:
+    """Whether its next occurrence moved."""
     cursor = tx.state.cursor(job)
     due_ms = cursor.next_due_ms or cursor.next_ms
     if cursor.status in JOB_FINAL or cursor.tz_version >= TZ_VERSION or not cursor.next_ms:
-        return
+        return False
     if due_ms <= tx.now_ms:
-        return  # promised and due: it is settled as it stands, and the next one follows the new data
+        return False  # promised and due: it is settled as it stands, and the next one follows the new data
     moved = point(job, cursor, cursor.last_ms or job.created_ms, cursor.last_local)
     if (moved.next_ms, moved.next_local) == (cursor.next_ms, cursor.next_local):
-        return
+        return False
     tx.emit_cursor(ScheduleShifted, cursor, replace(moved, skips=(), tz_version=TZ_VERSION))
-    to = format_instant(moved.next_ms) if moved.next_ms else "never"
-    shift = f"{format_instant(cursor.next_ms)} to {to}"
-    tx.effects.append(Alert("tz_shift", job.tenant, f"job {job.job_id} in {job.schedule.time_zone}: {shift}"))
+    return True

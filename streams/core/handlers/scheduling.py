@@ -22,7 +22,6 @@ from schemas.entities import (
 )
 from schemas.events import CursorMoved
 from streams.core import schedule as occurrences
-from streams.core.effects import Alert
 from streams.core.handlers.firing import fire, scheduled
 from streams.core.handlers.following import follow_up, overlap
 from streams.core.limits import MISFIRE_KEPT_MAX, MISFIRE_THRESHOLD_MS
@@ -113,7 +112,8 @@ def alert_skips(tx: Transaction, job: Job, skips: list[Skip]) -> None:
     """Skipped misfires are something that a person should see."""
     count = sum(skip.count for skip in skips if skip.reason in _ALARMING)
     if count:
-        tx.effects.append(Alert("missed_window", job.tenant, f"job {job.job_id}: {count} misfires skipped"))
+        detail = f"job {job.job_id}: {count} misfires skipped"
+        tx.alert("missed_window", job.tenant, detail, job_id=job.job_id, count=count)
 
 
 def _one(scheduled_ms: int, reason: SkipReason) -> Skip:

@@ -17,7 +17,7 @@ from schemas.entities import (
 )
 from schemas.events import CursorMoved, ExecutionCancelled, ExecutionSkipped, JobPaused, LeaseExpired
 from streams.core import keys
-from streams.core.effects import Alert
+from streams.core.handlers.alarming import warn_of_expiry
 from streams.core.handlers.cancelling import cancel_left_over
 from streams.core.handlers.ending import REAPED, content_of, dead_letter, end, fail_attempt
 from streams.core.handlers.following import make_ready
@@ -26,18 +26,21 @@ from streams.core.handlers.scheduling import settle
 from streams.core.lifecycle import FINAL, JOB_FINAL
 from streams.core.limits import AFTER_ERROR_MS, FORGET_AFTER_MS
 from streams.core.retry import redelivery_wait_ms
-from streams.core.state import due_of_execution, first_execution_id
+from streams.core.state import alarm_of_execution, due_of_execution, first_execution_id
 from streams.core.transaction import Transaction
 
 
 def visit(tx: Transaction, key: str, settled_ms: int) -> None:
-    """Looks at the job or execution under a log key. Lease ends are decided up to `settled_ms` only."""
+    """Looks at what stands under a log key. Lease ends are decided up to `settled_ms` only."""
     kind, _, rest = key.partition(":")
     tenant, _, name = rest.partition("/")
     if kind == "job":
         job = tx.state.job(tenant, name)
         if job is not None:
             _visit_job(tx, job)
+        return
+    if kind == "alert":
+        tx.forget(key)
         return
     execution = tx.state.execution(tenant, name)
     if execution is None:
@@ -51,6 +54,8 @@ def visit(tx: Transaction, key: str, settled_ms: int) -> None:
             miss_deadline(tx, execution)
         else:
             make_ready(tx, execution)
+    elif (alarm_ms := alarm_of_execution(execution)) is not None and alarm_ms <= tx.now_ms:
+        warn_of_expiry(tx, execution, alarm_ms)
 
 
 def must_have_started(execution: Execution, now_ms: int) -> bool:
@@ -69,8 +74,13 @@ def miss_deadline(tx: Transaction, execution: Execution) -> None:
         waiting_for=WaitingFor.NOTHING,
         reason="deadline",
     )
-    tx.effects.append(
-        Alert("missed_window", execution.tenant, f"{execution.execution_id} did not start in time")
+    detail = f"{execution.execution_id} did not start in time"
+    tx.alert(
+        "missed_window",
+        execution.tenant,
+        detail,
+        job_id=execution.job_id,
+        execution_id=execution.execution_id,
     )
 
 
@@ -81,7 +91,7 @@ def pause_after_error(tx: Transaction, key: str, error: str) -> None:
     tenant, _, name = rest.partition("/")
     tx.state.timers.add(tx.now_ms + AFTER_ERROR_MS, keys.lane(Priority.LOW, tenant), key)
     job_id = name if kind == "job" else ids.job_id_of(name) or name
-    tx.effects.append(Alert("internal_error", tenant, f"job {job_id} is paused: {error}"))
+    tx.alert("internal_error", tenant, f"job {job_id} is paused: {error}", job_id=job_id)
     job = tx.state.job(tenant, job_id)
     if job is None:
         return

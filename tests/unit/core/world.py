@@ -19,6 +19,7 @@ from schemas.commands import (
     CancelJob,
     Complete,
     Completion,
+    DiscardDeadLetter,
     ExtendLease,
     Fail,
     Failure,
@@ -39,10 +40,10 @@ from schemas.commands import (
     UpdateJob,
     WorkCommand,
 )
-from schemas.entities import Content, Cursor, Execution, Policies, RetryPolicy, Tenant
+from schemas.entities import Alert, Content, Cursor, Execution, Policies, RetryPolicy, Tenant
 from schemas.replies import CommandDone, Grant, Granted, ItemResult, Reply, WorkDone, WorkHinted, WorkSeen
 from streams.ambient import Chance
-from streams.core.effects import Alert, Answer, Bury, Quarantine
+from streams.core.effects import Answer, Bury, Quarantine
 from streams.core.engine import Engine
 from streams.core.instants import parse_instant
 from streams.core.transaction import Source
@@ -228,6 +229,9 @@ class World:
     def replay(self, execution_id: str, key: str = "", payload: bytes | None = None) -> CommandDone:
         command = ReplayDeadLetter(**self._envelope(key), execution_id=execution_id, payload=payload)
         return self._done(command)
+
+    def discard(self, execution_id: str) -> CommandDone:
+        return self._done(DiscardDeadLetter(**self._envelope(), execution_id=execution_id))
 
     def request(
         self, *slots: Slot, pool: str = "default", park_sec: int = 20, ack: bool = False, **kw: Any

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 import pytest
 
 from schemas.entities import RetryPolicy
-from streams.core.effects import Alert
 from streams.runtime.telemetry import Telemetry, log_as_json
 from tests.unit.runtime.installation import Installation
 
@@ -28,7 +27,7 @@ def lines() -> Iterator[io.StringIO]:
 
 def test_a_line_says_where(lines: io.StringIO) -> None:
     telemetry = Telemetry()
-    telemetry.alert(Alert("partition_stopped", "", "it stands still"), partition=3, offset=17)
+    telemetry.alert("partition_stopped", "it stands still", partition=3, offset=17)
     line = json.loads(lines.getvalue())
     assert (line["level"], line["instance"], line["message"]) == ("error", "p7", "it stands still")
     assert (line["alert"], line["partition"], line["offset"]) == ("partition_stopped", 3, 17)

@@ -234,7 +234,7 @@ class Checkpoint:
                 case Answer():
                     self.answer(effect, draft.partition.number, last_offset)
                 case Alert():
-                    where = {"partition": draft.partition.number, "offset": last_offset}
+                    where: dict[str, object] = {"partition": draft.partition.number, "offset": last_offset}
                     if effect.tenant:
                         where["tenant"] = effect.tenant
                     self._telemetry.alert(effect.kind, effect.detail, **where)

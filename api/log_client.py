@@ -21,6 +21,7 @@ from api.outcomes import Outcomes, Waiting
 from api.problems import log_unavailable
 from schemas import codec
 from schemas.commands import JobCommand, WorkCommand
+from schemas.ids import SHARED
 from schemas.replies import CommandDone, Granted, WorkDone, WorkHinted, WorkSeen
 from schemas.topics import Topics, partition_of, tenant_partitions
 from streams.transport.log import (
@@ -104,6 +105,15 @@ class LogClient:
         """Everywhere the tenant's jobs can live."""
         self._check_ready()
         return tenant_partitions(tenant, self._followed.shards(tenant), self.partitions)
+
+    def asked_partitions(self, owner: str) -> list[int]:
+        """Everywhere the work of its pools can be: of shared ones in every partition."""
+        self._check_ready()
+        return list(range(self.partitions)) if owner == SHARED else self.partitions_of(owner)
+
+    def max_running(self, owner: str, pool: str) -> int:
+        """How many of a shared pool may run, 0: no bound. Pools of a tenant are bounded by its partitions."""
+        return self._followed.pool_of(owner, pool).max_running if owner == SHARED else 0
 
     async def decide(self, commands: Sequence[tuple[int, JobCommand]]) -> list[CommandDone | None]:
         """Sends (partition, command) and waits; None where no answer came in time."""

@@ -12,7 +12,6 @@ from schemas.replies import FieldProblem
 
 NOT_SUPPORTED = "not_supported"
 TARGET_NOT_SUPPORTED = "target_not_supported"
-SHARED_PREFIX = "shared/"
 
 _TARGET_MEMBERS = ("http", "topic", "key")
 
@@ -37,12 +36,6 @@ def check_members(tree: dict[str, Any], *names: str) -> None:
     problems = [_unbuilt(name) for name in names if name in tree]
     if problems:
         raise invalid(*problems, code=NOT_SUPPORTED)
-
-
-def check_pool(pool: object, field: str) -> None:
-    """Raises the 400 for a pool that serves all tenants."""
-    if isinstance(pool, str) and pool.startswith(SHARED_PREFIX):
-        raise wrong(field, "shared pools are not built yet", NOT_SUPPORTED)
 
 
 def _unbuilt(field: str, why: str = "is not built yet") -> FieldProblem:

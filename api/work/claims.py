@@ -13,9 +13,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
-from api import bodies, rendering, unsupported
+from api import bodies, rendering
 from api.answers import ClaimAnswer
-from api.auth import Caller, Role, requires
+from api.auth import Caller, Role, is_shared, requires
 from api.changes import encoded
 from api.models import ClaimBody
 from api.openapi import described
@@ -24,7 +24,7 @@ from api.services import services
 from api.work.asker import IMPATIENT_SEC
 from api.work.desk import Desk
 from api.work.waiting import Claim
-from schemas.ids import POOL
+from schemas.ids import POOL, SHARED
 from schemas.replies import FieldProblem, Grant
 from streams.core.limits import KEY_CHARS_MAX, LEASE_SEC, WORKER_ID_CHARS_MAX
 
@@ -46,7 +46,7 @@ async def claim(request: Request, caller: Worker, pool: str) -> Response:
     _check_pool(caller, pool)
     body = await bodies.decoded(request, ClaimBody)
     _check_body(body)
-    desk = served.desks.desk(caller.tenant, pool)
+    desk = served.desks.desk(SHARED if is_shared(pool) else caller.tenant, pool)
     patient = body.wait_sec >= IMPATIENT_SEC
     wanted = Claim(
         token=served.desks.new_token(),
@@ -94,9 +94,8 @@ async def _disconnected(request: Request) -> None:
 
 
 def _check_pool(caller: Caller, pool: str) -> None:
-    unsupported.check_pool(pool, "pool")
     if not POOL.fullmatch(pool):
-        raise wrong("pool", "is [A-Za-z0-9._-]{1,100}")
+        raise wrong("pool", "is [A-Za-z0-9._-]{1,100} or shared/<such a name>")
     if not caller.may_work_on(pool):
         raise Problem(403, "forbidden", "this key is for other pools")
 

@@ -32,15 +32,15 @@ DRAIN_SEC = 1.0
 
 
 class Desk:
-    """One tenant's pool."""
+    """One pool. `owner`: its tenant, or `shared`; then each grant says whose execution it is."""
 
-    def __init__(self, client: LogClient, metrics: Metrics, tenant: str, pool: str) -> None:
-        self.partitions = client.partitions_of(tenant)
+    def __init__(self, client: LogClient, metrics: Metrics, owner: str, pool: str) -> None:
+        self.partitions = client.asked_partitions(owner)
         self._client = client
         self._metrics = metrics
-        self._tenant = tenant
+        self._owner = owner
         self._pool = pool
-        self._session = f"{client.session}{TENANT_MARK}{tenant}"
+        self._session = f"{client.session}{TENANT_MARK}{owner}"
         self._asker = Asker(self.partitions, time.monotonic())
         self._futures: dict[int, asyncio.Future[list[Grant]]] = {}
         self._loop = asyncio.get_running_loop()
@@ -73,8 +73,9 @@ class Desk:
     def give_back(self, grants: Iterable[Grant]) -> None:
         """Hands executions back that cannot be handed out; a release spends no delivery."""
         for grant in grants:
-            partition = self._client.partition_of(self._tenant, grant.execution.job_id)
-            self._release(partition, [grant])
+            execution = grant.execution
+            partition = self._client.partition_of(execution.tenant, execution.job_id)
+            self._release(partition, execution.tenant, [grant])
 
     def take(self, reply: WorkReply) -> None:
         """A partition says something."""
@@ -102,6 +103,7 @@ class Desk:
     def _act(self) -> None:
         self._acts_soon = False
         now = time.monotonic()
+        self._asker.max_running = self._client.max_running(self._owner, self._pool)
         self._do(self._asker.act(now))
         due_at = self._asker.due_at(now)
         if self._due is not None:
@@ -118,15 +120,15 @@ class Desk:
                 future.set_result(grants)
             else:
                 self.give_back(grants)
-        by_partition: dict[int, list[Grant]] = {}
+        released: dict[tuple[int, str], list[Grant]] = {}
         for partition, grant in actions.releases:
-            by_partition.setdefault(partition, []).append(grant)
-        for partition, released in by_partition.items():
-            self._release(partition, released)
+            released.setdefault((partition, grant.execution.tenant), []).append(grant)
+        for (partition, tenant), grants in released.items():
+            self._release(partition, tenant, grants)
         for request in actions.requests:
             self._send(request)
 
-    def _release(self, partition: int, grants: Sequence[Grant]) -> None:
+    def _release(self, partition: int, tenant: str, grants: Sequence[Grant]) -> None:
         self._metrics.grants.labels("released").inc(len(grants))
         for start in range(0, len(grants), ENTITIES_PER_COMMAND_MAX):
             items = tuple(
@@ -137,9 +139,7 @@ class Desk:
                 )
                 for grant in grants[start : start + ENTITIES_PER_COMMAND_MAX]
             )
-            command = Release(
-                command_id=new_id(), tenant=self._tenant, actor=self._client.session, items=items
-            )
+            command = Release(command_id=new_id(), tenant=tenant, actor=self._client.session, items=items)
             try:
                 self._client.tell(partition, command)
             except Problem as problem:
@@ -149,7 +149,7 @@ class Desk:
     def _send(self, request: Request) -> None:
         command = RequestWork(
             command_id=new_id(),
-            tenant=self._tenant,
+            tenant=self._owner,
             actor=self._client.session,
             reply_partition=self._client.reply_partition,
             session=self._session,
@@ -187,20 +187,20 @@ class Desks:
         """A number for a claim."""
         return next(self._tokens)
 
-    def desk(self, tenant: str, pool: str) -> Desk:
+    def desk(self, owner: str, pool: str) -> Desk:
         """The desk for a pool, made if there is none; Problem while the log cannot be written."""
         if self._closed:
             raise Problem(503, "stopping", "this server is stopping; ask another one, or again")
-        partitions = self._client.partitions_of(tenant)
-        desk = self._desks.get((tenant, pool))
+        partitions = self._client.asked_partitions(owner)
+        desk = self._desks.get((owner, pool))
         if desk is not None and desk.partitions == partitions:
             return desk
         if desk is not None:
             desk.close()
         for key in [key for key, other in self._desks.items() if other.is_idle]:
             del self._desks[key]
-        self._desks[tenant, pool] = Desk(self._client, self._metrics, tenant, pool)
-        return self._desks[tenant, pool]
+        self._desks[owner, pool] = Desk(self._client, self._metrics, owner, pool)
+        return self._desks[owner, pool]
 
     async def close(self) -> None:
         """Ends all claims and hands back what was on its way."""
@@ -216,8 +216,8 @@ class Desks:
 
     def _take(self, replies: list[WorkReply]) -> None:
         for reply in replies:
-            tenant = reply.session.partition(TENANT_MARK)[2]
-            desk = self._desks.get((tenant, reply.pool))
+            owner = reply.session.partition(TENANT_MARK)[2]
+            desk = self._desks.get((owner, reply.pool))
             if desk is not None:
                 desk.take(reply)
             elif isinstance(reply, Granted):

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from schemas import ids
 from schemas.commands import DiscardDeadLetter
-from schemas.entities import ExecutionStatus
+from schemas.entities import Execution, ExecutionStatus
 from schemas.events import DeadLetterDiscarded
 from streams.core.handlers.outcome import Done
 from streams.core.lifecycle import DISCARDED
@@ -21,10 +21,15 @@ def discard_dead_letter(tx: Transaction, command: DiscardDeadLetter) -> Done | R
         return not_found("execution")
     if execution.status is not ExecutionStatus.FAILED:
         return NOT_DEAD_LETTERED
-    if execution.reason == DISCARDED:
+    if is_discarded(execution):
         return Done(200, execution=execution)
     discarded = tx.emit_execution(
         DeadLetterDiscarded, replace(execution, reason=DISCARDED, finished_ms=tx.now_ms)
     )
     tx.forget(ids.content_key(command.tenant, command.execution_id))
     return Done(200, execution=discarded)
+
+
+def is_discarded(execution: Execution) -> bool:
+    """Whether a given-up execution was dealt with: its payload is gone, so nothing is left to replay."""
+    return execution.status is ExecutionStatus.FAILED and execution.reason == DISCARDED

@@ -20,6 +20,7 @@ from schemas.entities import (
 from schemas.events import ContentKept, CursorMoved, DeadLetterReplayed
 from schemas.replies import FieldProblem
 from streams.core.handlers.answering import with_answer
+from streams.core.handlers.discarding import is_discarded
 from streams.core.handlers.ending import content_of
 from streams.core.handlers.firing import Origin, fire, fire_skipped, scheduled
 from streams.core.handlers.following import overlap, wait_in_line
@@ -128,6 +129,8 @@ def replay_dead_letter(tx: Transaction, command: ReplayDeadLetter) -> Done | Ref
     execution = tx.state.execution(command.tenant, command.execution_id)
     if execution is None:
         return not_found("dead letter")
+    if is_discarded(execution):
+        return NOT_DEAD_LETTERED
     request = command.request_key or command.command_id
     if execution.replay_key == request:
         sent = content_of(tx, execution)[0]

@@ -90,6 +90,8 @@ async def test_a_discarded_one_is_gone_for_good(api: Api) -> None:
     assert (read["status"], read["reason"]) == ("FAILED", "discarded")
     assert read["discardedBy"].startswith("tenant:acme:")
     assert (await api.call("DELETE", f"/v1/dead-letters/{one}")).status_code == 200
+    refused = await api.post(f"/v1/dead-letters/{one}/replay", {"payload": 1})
+    assert (refused.status_code, refused.json()["code"]) == (409, "not_dead_lettered")
     everything = await api.post("/v1/dead-letters/replay", {"filter": {}}, fresh=True)
     assert everything.json() == {"count": 1}
     assert (await api.call("DELETE", f"/v1/dead-letters/{other}")).json()["code"] == "not_dead_lettered"

@@ -63,6 +63,8 @@ bench: $(VENV) ## a quick set of benchmarks; docs/benchmarks.md says how to read
 	@$(RUN) -m bench.core --registered 10000 100000
 	@$(RUN) -m bench.next_occurrence --hashed 200000
 	@$(RUN) -m bench.processor -n 10000
+	@$(RUN) -m bench.fairness flood -n 5000
+	@$(RUN) -m bench.fairness midnight -n 5000 --tenants 100
 	@for shards in 1 8; do \
 		$(RUN) -m bench.steady --shards $$shards && $(RUN) -m bench.herd -n 10000 --shards $$shards || exit 1; \
 	done

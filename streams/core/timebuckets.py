@@ -131,8 +131,8 @@ class TimeBuckets:
         self.load_ahead(now_ms)
         taken: list[str] = []
         due = self._due_minutes(now_ms)
-        turns = self._turns(due)
-        while len(taken) < limit and (waiting := self._next_turn(turns)) is not None:
+        turns = self._turns(due) if due else {}
+        while turns and len(taken) < limit and (waiting := self._next_turn(turns)) is not None:
             lane = waiting.popleft()
             self._served[keys.priority_of_lane(lane)] = lane
             minutes = due[lane]

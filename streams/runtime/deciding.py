@@ -35,6 +35,8 @@ BATCH_MS = 50
 """Deciding stops here, so that others are not kept waiting (architecture §5.6)."""
 FIRE_LIMIT = 1_000
 """Timers of one transaction over all partitions; what is left follows in the next."""
+FIRE_STEP = 250
+"""Timers between two looks at the clock: firing stops after `BATCH_MS`, too."""
 SHARE_MIN = 20
 """Of records and of timers: a partition's turn is worth its fixed cost."""
 QUARANTINE_BYTES = 64 * 1024
@@ -98,8 +100,9 @@ class Decider:
             self._decide_some(turns, left, deadline_ms, work=False)
         due = max(SHARE_MIN, FIRE_LIMIT // max(1, len(turns)))
         drafts = []
+        deadline_ms = self._ambient.monotonic_ms() + BATCH_MS
         for turn in turns:
-            draft = self._guard(turn, partial(self._finish, turn, due))
+            draft = self._guard(turn, partial(self._finish, turn, due, deadline_ms))
             if draft is not None:
                 drafts.append((turn, draft))
         return drafts
@@ -222,9 +225,14 @@ class Decider:
             offset=record.offset,
         )
 
-    def _finish(self, turn: Turn, due: int) -> Draft:
+    def _finish(self, turn: Turn, due: int, deadline_ms: int) -> Draft:
         partition, engine = turn.partition, turn.engine
-        turn.more_due = engine.fire(partition.settlement.settled_ms, due)
+        turn.more_due = True
+        while turn.more_due and due > 0:
+            turn.more_due = engine.fire(partition.settlement.settled_ms, min(due, FIRE_STEP))
+            due -= FIRE_STEP
+            if self._ambient.monotonic_ms() >= deadline_ms:
+                break
         engine.grant()
         decided = engine.decided()
         # A list of its own: the engine's goes on with its next transaction.

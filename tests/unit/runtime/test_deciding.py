@@ -10,6 +10,7 @@ from schemas import codec
 from schemas.commands import Command
 from streams.core.invariants import InvariantError
 from streams.core.transaction import Source
+from streams.runtime.deciding import FIRE_STEP
 from streams.runtime.partition import GivenUp, PartitionState
 from streams.runtime.tenants import TenantDirectory
 from streams.transport.log import LogRefused, Outgoing, TopicPartition
@@ -33,6 +34,27 @@ def test_deciding_ends_after_50_ms() -> None:
     assert world.committed()[0] == 3
     world.run(process, steps=10)
     assert world.committed()[0] == 10
+
+
+def test_firing_ends_after_50_ms() -> None:
+    """A flood must not make transactions long: what others have due waits for the next one."""
+    world = Installation()
+    time = world.time
+
+    class Slow:
+        def fire(self, settled_ms: int, limit: int) -> bool:
+            time.pass_ms(limit // 10)
+            return bool(super().fire(settled_ms, limit))  # type: ignore[misc]
+
+    process = world.live(make_engine=engines(world, Slow))
+    for number in range(1_000):
+        world.register(f"job-{number}", delay_sec=60)
+    world.run(process, steps=30)
+    time.pass_ms(120_000)
+    process.step()
+    assert world.types().count("ExecutionFired") == 2 * FIRE_STEP
+    process.step()
+    assert world.types().count("ExecutionFired") == 4 * FIRE_STEP
 
 
 def test_a_batch_has_a_bounded_number_of_records() -> None:

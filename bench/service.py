@@ -82,15 +82,18 @@ class Service:
 
     def register_all(self, commands: Iterable[RegisterJob], count: int, within_sec: float) -> int:
         """Any jobs; how many were answered 201."""
-        waiting = map(self._encoded, commands)
-        sent = answered = made = 0
+        waiting = iter(commands)
+        unanswered: set[str] = set()
+        answered = made = 0
         deadline = time.monotonic() + within_sec
         while answered < count and time.monotonic() < deadline:
-            for record in itertools.islice(waiting, max(0, QUEUED - (sent - answered))):
-                self._send(record)
-                sent += 1
+            for command in itertools.islice(waiting, max(0, QUEUED - len(unanswered))):
+                self._send(self._encoded(command))
+                unanswered.add(command.command_id)
             for reply in self._replies():
-                if isinstance(reply, CommandDone):
+                # A new owner of a partition repeats its predecessor's latest answers.
+                if isinstance(reply, CommandDone) and reply.command_id in unanswered:
+                    unanswered.remove(reply.command_id)
                     answered += 1
                     made += reply.status == 201
         return made

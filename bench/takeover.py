@@ -81,6 +81,7 @@ def measure(options: argparse.Namespace) -> report.Figures:
             "fetchSec": _between(log, "fetching a snapshot", "begins with a snapshot"),
             "killToRunningSec": round((ran_ms - killed_ms) / 1000, 2),
             "fullReplaySec": replay_sec,
+            "tailJobs": tail,
             "tailOffsets": replayed,
             "logOffsets": end,
             "snapshotFrozenMs": taken["frozen_ms"],

@@ -102,8 +102,11 @@ class Snapshotter:
                 return
             self._due[partition.number] = now_ms + self._every_ms
             if not self._says_nothing_new(partition):
-                self._folder.flush(partition.number)
-                self._flushing = _Flushing(partition, now_ms)
+                try:
+                    self._folder.flush(partition.number)
+                    self._flushing = _Flushing(partition, now_ms)
+                except Exception as error:  # a full disk; the partition will say so if it cannot go on
+                    self._failed(partition, error)
                 return
 
     def _says_nothing_new(self, partition: Partition) -> bool:
@@ -126,7 +129,7 @@ class Snapshotter:
         try:
             partition.mark_complete(now_ms)
             frozen = self._folder.freeze(partition.number)
-        except Exception as error:  # a full disk; the partition will say so itself if it cannot go on
+        except Exception as error:  # as above
             self._failed(partition, error)
             return
         head = Manifest(

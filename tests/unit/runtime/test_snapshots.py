@@ -252,6 +252,25 @@ def test_a_place_that_fails_does_not_harm_the_partition(world: Installation, ref
     assert len(failing.manifests()) == 1
 
 
+@pytest.mark.parametrize("failing", ["flush", "freeze"])
+def test_a_store_that_cannot_be_frozen_does_not_harm_the_partition(
+    world: Installation, kept: Kept, failing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(folder: MemoryFolder, partition: int) -> None:
+        raise OSError("no space left on device")
+
+    process = world.live()
+    register(world, process, 0, 3)
+    with monkeypatch.context() as broken:
+        broken.setattr(MemoryFolder, failing, full)
+        world.time.pass_ms(SNAPSHOT_MS)
+        world.until(lambda: process.metric("snapshots_total", outcome="failed") == 1, process, ms=300)
+        command = world.register("job-after", delay_sec=60_000)
+        world.until(lambda: world.answer(command) is not None, process)
+    snapshot(world, process)
+    assert len(kept.manifests()) == 1
+
+
 def test_old_snapshots_that_cannot_be_deleted_go_with_the_next_one(world: Installation) -> None:
     world.objects = failing = Failing()
     process = world.live()
@@ -445,10 +464,12 @@ def test_old_ones_may_have_missed_tombstones(world: Installation) -> None:
     assert process.metric("snapshots_total", outcome="refused") == 2
 
 
+@pytest.mark.parametrize("local", ["none", "unusable"])
 def test_one_whose_last_event_differs_is_thrown_away_for_the_one_before(
-    world: Installation, kept: Kept
+    world: Installation, kept: Kept, local: str
 ) -> None:
-    """Whole in itself, at a fitting offset: only the event there tells that it is of another history."""
+    """Whole in itself, at a fitting offset: only the event there tells that it is of another history. A local
+    store that had to be thrown away before does not count."""
     other = Installation()
     other.objects = strange = Kept()
     other.time.pass_ms(1)
@@ -460,7 +481,12 @@ def test_one_whose_last_event_differs_is_thrown_away_for_the_one_before(
     kept.contents |= {path: each for path, each in strange.contents.items() if "/files/" in path}
     kept.contents[newest] = strange.contents[newest]
     assert newest > mine
-    process, applied = taken_over(world)
+    folder = MemoryFolder()
+    if local == "unusable":
+        store = folder.open(0)
+        store.write(Batch({CHECKPOINT: b"?", b"ejob:x": b"?"}))
+        store.close()
+    process, applied = taken_over(world, folder)
     assert applied == 6
     assert process.partition(0).state is PartitionState.RUNNING
 

@@ -83,17 +83,18 @@ class Service:
     def register_all(self, commands: Iterable[RegisterJob], count: int, within_sec: float) -> int:
         """Any jobs; how many were answered 201."""
         waiting = iter(commands)
-        unanswered: set[str] = set()
-        answered = made = 0
+        unanswered: Counter[str] = Counter()
+        sent = answered = made = 0
         deadline = time.monotonic() + within_sec
         while answered < count and time.monotonic() < deadline:
-            for command in itertools.islice(waiting, max(0, QUEUED - len(unanswered))):
+            for command in itertools.islice(waiting, max(0, QUEUED - (sent - answered))):
                 self._send(self._encoded(command))
-                unanswered.add(command.command_id)
+                unanswered[command.command_id] += 1
+                sent += 1
             for reply in self._replies():
                 # A new owner of a partition repeats its predecessor's latest answers.
-                if isinstance(reply, CommandDone) and reply.command_id in unanswered:
-                    unanswered.remove(reply.command_id)
+                if isinstance(reply, CommandDone) and unanswered[reply.command_id]:
+                    unanswered[reply.command_id] -= 1
                     answered += 1
                     made += reply.status == 201
         return made

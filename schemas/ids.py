@@ -140,6 +140,11 @@ def breaker_key(tenant: str, target: str) -> str:
     return f"breaker:{tenant}:{target}"
 
 
+def target_of(execution: Execution) -> str:
+    """What a breaker stands for: where the execution is sent."""
+    return f"pool:{execution.pool}"
+
+
 def alert_key(tenant: str, alert_id: str) -> str:
     return f"alert:{tenant}/{alert_id}"
 

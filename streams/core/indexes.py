@@ -93,6 +93,12 @@ class Indexes:
             at = keys.after(keys.group_pool_prefix(group_key, keys.WAITS, found[-1]))
         return found
 
+    def held_back(self, tenant: str, target: str, limit: int) -> list[str]:
+        """Ids of executions that a breaker holds back, by due time."""
+        prefix = keys.held_back_prefix(tenant, target)
+        found = islice(self._kv.scan(prefix, keys.after(prefix)), limit)
+        return [keys.queued_id(key, prefix) for key, _ in found]
+
     def jobs_of(self, tenant: str) -> int:
         """Jobs of a tenant that are ACTIVE or PAUSED."""
         return self.number(keys.jobs_of_tenant(tenant))
@@ -177,6 +183,9 @@ def _open_entries(execution: Execution) -> tuple[bytes, ...]:
         return (is_open, keys.queue(pool_key, execution.priority, tenant, execution.due_ms, execution_id))
     if execution.waiting_for is WaitingFor.OVERLAP:
         return (is_open, keys.blocked(job_key, execution.scheduled_ms, execution_id))
+    if execution.waiting_for is WaitingFor.BREAKER:
+        target = ids.target_of(execution)
+        return (is_open, keys.held_back(tenant, target, execution.due_ms, execution_id))
     return (is_open,)
 
 

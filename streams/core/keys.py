@@ -1,7 +1,7 @@
 """Keys of a partition's store; big-endian numbers, so that byte order is due order.
 
 Entities stand under `e` and their log key, with the bytes of their newest event as value. All other
-families are indexes: functions of the entities (`a b c j k n o q r x`), or bookkeeping of scans (`f p t`),
+families are indexes: functions of the entities (`a b c h j k n o q r x`), or bookkeeping of scans (`f p t`),
 which is outside the state hash. Tenants, pools and job ids never contain NUL (`schemas.ids`).
 """
 
@@ -108,6 +108,15 @@ def running_in_pool(pool_key: str) -> bytes:
 def running_in_shared(pool_key: str, tenant: str) -> bytes:
     """How many executions of the tenant run in a pool that is not its own."""
     return running_in_pool(pool_key) + b"\x00" + tenant.encode()
+
+
+def held_back_prefix(tenant: str, target: str) -> bytes:
+    return b"h" + f"{tenant}\x00{target}\x00".encode()
+
+
+def held_back(tenant: str, target: str, due_ms: int, execution_id: str) -> bytes:
+    """Executions that a circuit breaker holds back."""
+    return held_back_prefix(tenant, target) + _TIME.pack(due_ms) + execution_id.encode()
 
 
 def jobs_of_tenant(tenant: str) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from schemas.entities import BreakerStatus as B
 from schemas.entities import ExecutionStatus as E
 from schemas.entities import JobStatus as J
 
@@ -24,6 +25,13 @@ JOB: dict[J, frozenset[J]] = {
     J.CANCELLED: frozenset(),
     J.COMPLETED: frozenset(),
 }
+
+BREAKER: dict[B, frozenset[B]] = {
+    B.CLOSED: frozenset({B.OPEN}),
+    B.OPEN: frozenset({B.PROBING}),
+    B.PROBING: frozenset({B.PROBING, B.OPEN, B.CLOSED}),
+}
+"""PROBING to PROBING: others are tried in place of probes that told nothing."""
 
 FINAL = frozenset({E.COMPLETED, E.FAILED, E.CANCELLED, E.SKIPPED})
 DISCARDED = "discarded"

@@ -16,6 +16,8 @@ from msgspec.structs import replace
 from schemas import ids
 from schemas.entities import (
     Alert,
+    Breaker,
+    BreakerStatus,
     Cursor,
     Entity,
     Execution,
@@ -143,6 +145,18 @@ class State:
         """The newest heartbeat's record, of any epoch."""
         found = self._get(ids.lease_key(execution.tenant, execution.execution_id))
         return found if isinstance(found, Lease) else None
+
+    def breaker(self, tenant: str, target: str) -> Breaker | None:
+        """The circuit breaker of a target; None: it was never open, or long ago."""
+        found = self._get(ids.breaker_key(tenant, target))
+        return found if isinstance(found, Breaker) else None
+
+    def is_probe(self, execution: Execution) -> bool:
+        """Whether a breaker tries its target by this execution."""
+        breaker = self.breaker(execution.tenant, ids.target_of(execution))
+        if breaker is None or breaker.status is not BreakerStatus.PROBING:
+            return False
+        return execution.execution_id in breaker.probes
 
     def kept_content(self, execution: Execution) -> KeptContent | None:
         found = self._get(ids.content_key(execution.tenant, execution.execution_id))
@@ -317,6 +331,12 @@ class State:
                     isinstance(old, Execution) and alarm_of_execution(old) == alarm
                 ):
                     self.timers.add(alarm, keys.lane(Priority.LOW, entity.tenant), key)
+            case Breaker():
+                due, lane = due_of_breaker(entity), keys.lane(Priority.NORMAL, entity.tenant)
+                if due is not None:
+                    self.timers.add(due, lane, key)
+                if entity.status is BreakerStatus.CLOSED:
+                    self.timers.add(due_of_breaker_end(entity), lane, key)
             case Alert():
                 forget_ms = entity.at_ms + ALERT_FORGET_AFTER_MS
                 self.timers.add(forget_ms, keys.lane(Priority.LOW, entity.tenant), key)
@@ -374,6 +394,22 @@ def due_of_cursor(cursor: Cursor) -> int | None:
     if cursor.status is JobStatus.ACTIVE and cursor.next_ms:
         return cursor.next_due_ms or cursor.next_ms
     return None
+
+
+def due_of_breaker(breaker: Breaker) -> int | None:
+    """When something is to be done about a breaker: to try a few, or to let go of what it held back."""
+    match breaker.status:
+        case BreakerStatus.OPEN:
+            return breaker.until_ms
+        case BreakerStatus.CLOSED:
+            return breaker.changed_ms
+        case _:
+            return None
+
+
+def due_of_breaker_end(breaker: Breaker) -> int:
+    """When a breaker that stays closed is forgotten."""
+    return breaker.changed_ms + FORGET_AFTER_MS
 
 
 def alarm_of_execution(execution: Execution) -> int | None:

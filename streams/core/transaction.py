@@ -10,9 +10,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from schemas.entities import Alert, Cursor, Execution, ExecutionStatus, Tenant, WaitingFor
+from schemas.entities import (
+    Alert,
+    Breaker,
+    BreakerStatus,
+    Cursor,
+    Execution,
+    ExecutionStatus,
+    Tenant,
+    WaitingFor,
+)
 from schemas.events import (
     AlertRaised,
+    BreakerEvent,
     ContentKept,
     CursorEvent,
     Event,
@@ -26,7 +36,7 @@ from schemas.ids import alert_id, key_of, pool_key
 from streams.core.effects import Effect
 from streams.core.guards import Guards
 from streams.core.invariants import invariant
-from streams.core.lifecycle import EXECUTION, JOB
+from streams.core.lifecycle import BREAKER, EXECUTION, JOB
 from streams.core.limits import REASON_CHARS_MAX
 from streams.core.state import State
 
@@ -112,7 +122,8 @@ class Transaction:
         self._log(event(execution=execution, **self._meta()))
         if before is ExecutionStatus.RUNNING and execution.status is not before:
             self.freed.append((execution.tenant, pool_key(execution.tenant, execution.pool)))
-        if old is not None and old.exclusion_group and _leaves(old, execution):
+        leaves = old is not None and _leaves(old, execution)
+        if old is not None and leaves and (old.exclusion_group or self.state.is_probe(old)):
             self.left.append(old)
         return execution
 
@@ -124,6 +135,17 @@ class Transaction:
         )
         self._log(event(cursor=cursor, **self._meta()))
         return cursor
+
+    def emit_breaker(self, event: type[BreakerEvent], breaker: Breaker) -> Breaker:
+        """A circuit breaker changed; checks the transition."""
+        old = self.state.breaker(breaker.tenant, breaker.target)
+        before = old.status if old is not None else BreakerStatus.CLOSED
+        invariant(
+            breaker.status in BREAKER[before],
+            f"breaker of {breaker.tenant} {breaker.target}: {before} to {breaker.status} is no transition",
+        )
+        self._log(event(breaker=breaker, **self._meta()))
+        return breaker
 
     def emit(
         self,

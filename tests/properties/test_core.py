@@ -21,6 +21,7 @@ from projections.checker.skips import KEPT_MAX
 from schemas import codec, ids
 from schemas.commands import CancelJob, MissedInPause, RegisterMode, Slot
 from schemas.entities import (
+    BreakerStatus,
     Execution,
     ExecutionStatus,
     Job,
@@ -58,7 +59,7 @@ SCHEDULES: list[dict[str, Any]] = [
     {"cron": "*/4 * * * * *", "jitter_sec": 3},
     {"every_sec": 5, "max_runs": 3},
 ]
-INDEXES = (b"a", b"b", b"c", b"j", b"k", b"n", b"o", b"q", b"r", b"x")
+INDEXES = (b"a", b"b", b"c", b"h", b"j", b"k", b"n", b"o", b"q", b"r", b"x")
 SMALL = {
     "streams.core.timebuckets.WHEEL_LANE_MAX": 2,
     "streams.core.timebuckets.SHARE": 1,
@@ -67,8 +68,18 @@ SMALL = {
     "streams.core.handlers.cancelling.ENTITIES_PER_COMMAND_MAX": 1,
     "streams.core.handlers.scheduling.MISFIRE_KEPT_MAX": 4,
     "streams.core.state.CACHED_MAX": 6,
+    "streams.core.handlers.breaking.LET_GO_MAX": 1,
+    "streams.core.handlers.breaking.PROBES_MAX": 1,
+    "streams.core.handlers.gating.PROBES_MAX": 1,
 }
 """Limits that a short history reaches."""
+SENSITIVE = {
+    "streams.core.handlers.breaking.OUTCOMES_MIN": 1,
+    "streams.core.handlers.breaking.JOBS_MIN": 1,
+    "streams.core.handlers.breaking.PAUSE_MS": 3_000,
+    "streams.core.handlers.breaking.PAUSE_MAX_MS": 9_000,
+}
+"""A breaker that a few failures open."""
 
 
 def indexes(store: MemoryStore) -> list[tuple[bytes, bytes]]:
@@ -83,6 +94,7 @@ class Partition(RuleBasedStateMachine):
     )
     def begin(self, seed: int, small: bool, start: str) -> None:
         self.patches = [patch(name, value) for name, value in SMALL.items()] if small else []
+        self.patches += [patch(name, value) for name, value in SENSITIVE.items()]
         for each in self.patches:
             each.start()
         self.world = World(start, seed)
@@ -183,6 +195,13 @@ class Partition(RuleBasedStateMachine):
                 self.world.release(grant, 2)
             case "cancel":
                 self.world.cancel(grant.execution.execution_id)
+
+    @rule(pool=st.sampled_from(POOLS))
+    def storm(self, pool: str) -> None:
+        """All that runs fails, and what can be had too: breakers open on little in these worlds."""
+        self.grants += self.world.claim("A", 3, pool=pool)
+        for grant in self.grants:
+            self.world.fail(grant)
 
     @rule(job=st.sampled_from(JOBS), own=st.booleans())
     def trigger(self, job: str, own: bool) -> None:
@@ -312,6 +331,24 @@ class Partition(RuleBasedStateMachine):
             check_caps(world, running)
 
     @invariant()
+    def who_is_held_back_has_a_breaker_for_it(self) -> None:
+        """Open: until its timer; probing: while others are tried; closed: until its next pass."""
+        world = self.world
+        for pool in POOLS:
+            breaker = world.engine.state.breaker(TENANT, f"pool:{pool}")
+            held = [e for e in world.executions() if e.waiting_for is WaitingFor.BREAKER and e.pool == pool]
+            assert all(e.attempt > 1 for e in held)
+            if breaker is not None and breaker.status is BreakerStatus.PROBING:
+                for execution_id in breaker.probes:
+                    e = world.execution(execution_id)
+                    assert e.status is ExecutionStatus.RUNNING or e.waiting_for is WaitingFor.WORKER
+                assert not held or breaker.probes
+            elif held:
+                assert breaker is not None
+                if breaker.status is BreakerStatus.CLOSED:
+                    assert any(at > world.now_ms for at in waiting_timers(world, ids.key_of(breaker)))
+
+    @invariant()
     def nothing_was_quarantined(self) -> None:
         assert self.world.quarantined == []
         assert "internal_error" not in [alert.kind for alert in self.world.alerts]
@@ -397,6 +434,9 @@ def expected_timers(world: World) -> Iterator[tuple[str, int]]:
             due_ms = world.engine.state.lease_until_ms(e)
         if due_ms is not None:
             yield ids.key_of(e), due_ms
+    for breaker in (world.engine.state.breaker(TENANT, f"pool:{pool}") for pool in POOLS):
+        if breaker is not None and breaker.status is BreakerStatus.OPEN:
+            yield ids.key_of(breaker), breaker.until_ms
     for job in jobs(world):
         cursor = world.cursor(job.job_id)
         at_ms = due_of_cursor(cursor)

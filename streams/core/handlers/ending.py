@@ -19,6 +19,7 @@ from schemas.entities import (
 from schemas.events import AttemptFailed, ContentKept, ExecutionDeadLettered, ExecutionEvent
 from schemas.replies import DeadLetter
 from streams.core.effects import Bury
+from streams.core.handlers.breaking import note_outcome
 from streams.core.handlers.following import follow_up, unblock
 from streams.core.handlers.stopping import let_go_of_version
 from streams.core.invariants import InvariantError
@@ -72,7 +73,22 @@ def fail_attempt(
     cut = error[:ERROR_CHARS_MAX]
     if not retryable or execution.attempt >= policies.retry.max_attempts:
         reason = ATTEMPTS_SPENT if retryable else NOT_RETRYABLE
-        return dead_letter(tx, execution, cut, reason, lease_end)
+        failed = dead_letter(tx, execution, cut, reason, lease_end)
+    else:
+        failed = _retry_later(tx, execution, cut, lease_end, policies, retry_after_ms)
+    if retryable:
+        note_outcome(tx, execution, failed=True)
+    return failed
+
+
+def _retry_later(
+    tx: Transaction,
+    execution: Execution,
+    error: str,
+    lease_end: LeaseEnd,
+    policies: Policies,
+    retry_after_ms: int | None,
+) -> Execution:
     if retry_after_ms is None:
         retry_after_ms = backoff_ms(policies.retry, execution.attempt, tx.chance())
     return tx.emit_execution(
@@ -85,7 +101,7 @@ def fail_attempt(
             attempt=execution.attempt + 1,
             delivery_count=0,
             lease_end=lease_end,
-            error=cut,
+            error=error,
         ),
     )
 

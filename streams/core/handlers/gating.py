@@ -1,4 +1,4 @@
-"""What keeps a due execution from being handed out: its exclusion group.
+"""What keeps a due execution from being handed out: a circuit breaker, its exclusion group.
 
 Asked twice: when it becomes due, so that it waits outside the queue, and again when it is about to be
 granted, since much may have happened in between.
@@ -6,8 +6,10 @@ granted, since much may have happened in between.
 
 from __future__ import annotations
 
-from schemas.entities import Execution, WaitingFor
+from schemas.entities import BreakerStatus, Execution, WaitingFor
+from schemas.ids import target_of
 from streams.core import keys
+from streams.core.limits import PROBES_MAX
 from streams.core.transaction import Transaction
 
 
@@ -29,7 +31,18 @@ def place(tx: Transaction, execution: Execution) -> WaitingFor:
 
 def gate(tx: Transaction, execution: Execution) -> WaitingFor:
     """What holds back an execution that a worker could have now; WORKER: nothing does."""
+    if execution.attempt > 1 and _is_held_back(tx, execution):
+        return WaitingFor.BREAKER
     group = execution.exclusion_group
     if group and tx.state.indexes.holds_group(f"{execution.tenant}/{group}", execution.execution_id):
         return WaitingFor.EXCLUSION
     return WaitingFor.WORKER
+
+
+def _is_held_back(tx: Transaction, execution: Execution) -> bool:
+    """An open breaker of a pool holds back retries; while it probes, all but a few."""
+    breaker = tx.state.breaker(execution.tenant, target_of(execution))
+    if breaker is None or breaker.status is BreakerStatus.CLOSED:
+        return False
+    is_probe = execution.execution_id in breaker.probes or len(breaker.probes) < PROBES_MAX
+    return breaker.status is BreakerStatus.OPEN or not is_probe

@@ -15,6 +15,7 @@ from schemas.replies import Grant, WorkHinted, WorkSeen
 from streams.core.caps import running_max
 from streams.core.effects import Answer
 from streams.core.fairness import Fairness
+from streams.core.handlers.breaking import note_grant
 from streams.core.handlers.cancelling import is_left_over
 from streams.core.handlers.ending import content_of, end
 from streams.core.handlers.gating import gate
@@ -164,6 +165,7 @@ def _claim(tx: Transaction, execution: Execution, credit: Credit) -> Grant:
             lease_end=LeaseEnd.NONE,
         ),
     )
+    note_grant(tx, claimed)
     lease = tx.state.lease(claimed)
     return Grant(
         execution=claimed,

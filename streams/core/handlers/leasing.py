@@ -20,6 +20,7 @@ from schemas.events import (
     LeaseExtended,
 )
 from schemas.replies import ItemResult
+from streams.core.handlers.breaking import note_beat, note_outcome
 from streams.core.handlers.ending import end, fail_attempt
 from streams.core.handlers.gating import place
 from streams.core.limits import ERROR_CHARS_MAX
@@ -107,6 +108,7 @@ def _accept(tx: Transaction, execution: Execution, item: LeaseRef) -> ItemResult
                 result=item.result,
                 error="",  # of an earlier attempt; the read model keeps those
             )
+            note_outcome(tx, execution, failed=False)
         case Failure():
             after_ms = None if item.retry_after_sec < 0 else item.retry_after_sec * 1000
             fail_attempt(
@@ -133,6 +135,7 @@ def _extend(tx: Transaction, execution: Execution, beat: Beat) -> int:
         progress=old.progress if beat.progress is None and old is not None else beat.progress or b"",
     )
     tx.emit(LeaseExtended, lease=lease)
+    note_beat(tx, execution)
     return lease.until_ms
 
 

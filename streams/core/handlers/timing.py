@@ -18,6 +18,7 @@ from schemas.entities import (
 from schemas.events import CursorMoved, ExecutionCancelled, ExecutionSkipped, JobPaused, LeaseExpired
 from streams.core import keys
 from streams.core.handlers.alarming import warn_of_expiry
+from streams.core.handlers.breaking import visit_breaker
 from streams.core.handlers.cancelling import cancel_left_over
 from streams.core.handlers.ending import REAPED, content_of, dead_letter, end, fail_attempt
 from streams.core.handlers.following import make_ready
@@ -38,6 +39,12 @@ def visit(tx: Transaction, key: str, settled_ms: int) -> None:
         job = tx.state.job(tenant, name)
         if job is not None:
             _visit_job(tx, job)
+        return
+    if kind == "breaker":
+        tenant, _, target = rest.partition(":")
+        breaker = tx.state.breaker(tenant, target)
+        if breaker is not None:
+            visit_breaker(tx, breaker)
         return
     if kind == "alert":
         tx.forget(key)

@@ -1,4 +1,5 @@
-"""Whoever ceases to run, or to be runnable, makes room: for the next of its exclusion group.
+"""Whoever ceases to run, or to be runnable, makes room: for the next of its exclusion group, or for another
+probe of its breaker.
 
 Whatever it was that ended a run (an outcome, an expiry, a cancel, a deadline), `Transaction.emit_execution`
 notes it, and this is asked once the command or timer is decided.
@@ -6,7 +7,9 @@ notes it, and this is asked once the command or timer is decided.
 
 from __future__ import annotations
 
+from schemas import ids
 from streams.core import keys
+from streams.core.handlers.breaking import replace_probes
 from streams.core.handlers.following import make_ready
 from streams.core.transaction import Transaction
 
@@ -17,6 +20,7 @@ def vacate(tx: Transaction) -> None:
         execution = tx.left.pop()
         if execution.exclusion_group:
             _call_next(tx, execution.tenant, execution.exclusion_group)
+        replace_probes(tx, execution.tenant, ids.target_of(execution))
 
 
 def _call_next(tx: Transaction, tenant: str, group: str) -> None:

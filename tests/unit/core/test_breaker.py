@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from schemas import ids
+from schemas import codec, ids
 from schemas.entities import BreakerStatus as B
 from schemas.entities import ExecutionStatus as E
 from schemas.entities import OverlapPolicy, RetryJitter, RetryPolicy, WaitingFor
 from schemas.replies import Grant
 from streams.core.engine import Engine
 from streams.core.outcomes import Outcomes
-from tests.unit.core.world import TENANT, World, codec, compacted, rebuild
+from tests.unit.core.world import TENANT, World, compacted, rebuild
 
 TARGET = "pool:default"
 RETRY = RetryPolicy(max_attempts=9, backoff_base_sec=10, backoff_factor=1, jitter=RetryJitter.NONE)

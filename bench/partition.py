@@ -33,6 +33,7 @@ from streams.core.instants import format_instant
 from streams.core.transaction import Source
 from streams.runtime.deciding import BATCH_RECORDS, FIRE_LIMIT
 from streams.store.kv import KeyValue
+from streams.store.memory import MemoryStore
 
 TENANT = "bench"
 POOL = "default"
@@ -111,22 +112,9 @@ class Partition:
 
     def replay_jobs(self, first: int, count: int, run_at_ms: int, spacing_ms: float) -> None:
         """Registers like `registrations`, but from events, as a restart does: several times faster."""
-        self.turn(registrations(first, 1, run_at_ms))
-        key = ids.job_key(TENANT, job_id_of(first))
-        found = codec.decode(self._store.get(keys.entity(key)) or b"")
-        if not isinstance(found, JobRegistered):
-            raise TypeError(f"{key} is not registered")
-        for number in range(1, count):
-            job_id = job_id_of(first + number)
-            due_ms = run_at_ms + round(number * spacing_ms)
-            job = replace(
-                found.job,
-                job_id=job_id,
-                schedule=replace(found.job.schedule, run_at_ms=due_ms),
-                first_next_ms=due_ms,
-            )
-            self.engine.apply(ids.job_key(TENANT, job_id), codec.encode(replace(found, job=job)))
-            if number % REPLAYED == 0 or number == count - 1:
+        for number, (key, event) in enumerate(registered(first, count, run_at_ms, spacing_ms), 1):
+            self.engine.apply(key, codec.encode(event))
+            if number % REPLAYED == 0 or number == count:
                 self._store.write(self.engine.commit())
                 self.engine.written()
 
@@ -180,6 +168,23 @@ def registrations(first: int, count: int, run_at_ms: int, spacing_ms: float = 0)
             ),
             policies=POLICIES,
         )
+
+
+def registered(
+    first: int, count: int, run_at_ms: int, spacing_ms: float
+) -> Iterator[tuple[str, JobRegistered]]:
+    """Entity keys and events of `registrations`, as the engine writes them: it decides the first one, the
+    others are made after it."""
+    store = MemoryStore()
+    Partition(store, run_at_ms - 1).turn(registrations(first, 1, run_at_ms))
+    found = codec.decode(store.get(keys.entity(ids.job_key(TENANT, job_id_of(first)))) or b"")
+    if not isinstance(found, JobRegistered):
+        raise TypeError(f"{job_id_of(first)} is not registered")
+    for number in range(count):
+        job_id, due_ms = job_id_of(first + number), run_at_ms + round(number * spacing_ms)
+        schedule = replace(found.job.schedule, run_at_ms=due_ms)
+        job = replace(found.job, job_id=job_id, schedule=schedule, first_next_ms=due_ms)
+        yield ids.job_key(TENANT, job_id), replace(found, job=job)
 
 
 def completions(grants: Iterable[Grant], name: str = "outcomes") -> Iterator[Complete]:

@@ -38,11 +38,12 @@ def measure(options: argparse.Namespace) -> report.Figures:
         registering = usage.since()
         if made < options.n or wall_ms() > due_ms:
             raise Refused(f"{made} of {options.n} registered in {took:.0f} s: the machine is too busy")
-        waited: list[dict[str, float]] = []
+        idle_sec = (due_ms - wall_ms()) / 1000
+        waited: dict[str, float] = {}
 
         def start_count() -> None:
             if not waited and wall_ms() >= due_ms:
-                waited.append(usage.since())
+                waited.update({name: round(used / idle_sec, 3) for name, used in usage.since().items()})
 
         lasts_sec = (lead_ms + made * spacing_ms) / 1000
         service.work(made, options.credit, lasts_sec + WITHIN_SEC, start_count)
@@ -52,6 +53,7 @@ def measure(options: argparse.Namespace) -> report.Figures:
             "executionsPerSec": round(1000 * len(service.accepted) / max(1, service.last_ms - due_ms)),
             "cpuUsPerRegistration": per_unit_us(registering, made),
             "cpuUsPerExecution": running_us,
+            "cpuShareWhileWaiting": waited,
             "memoryMib": usage.memory_mib(),
             **service.verdict(made),
         }

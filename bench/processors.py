@@ -9,25 +9,26 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from bench.partition import TENANT
 from bench.service import Service
 from bench.usage import Usage
 from bench.wire import Refused
 from dev import processes
 from dev.kafka import find_or_start
+from dev.limits import lift
 from dev.server import PROCESSOR, ROOT
 from schemas import codec
 from schemas.replies import PartitionStatus
-from schemas.topics import Topics
+from schemas.topics import Topics, catalogue
 from streams.ambient import new_id, wall_ms
 from streams.runtime.partition import PartitionState
+from streams.runtime.startup import insist
 from streams.transport.kafka.log import KafkaLog
 from streams.transport.log import Isolation, TopicPartition
 
@@ -56,6 +57,8 @@ class Processors:
             "HORARIUM_PARTITIONS": str(partitions),
             "HORARIUM_DEV_SHARDS": f"{TENANT}={shards}",
         }
+        insist(partial(self.log.create_topics, catalogue(self.topics.namespace, partitions, 1)))
+        lift(self.log, self.topics, partitions, TENANT)
 
     def start(self, name: str, settings: Mapping[str, str] | None = None) -> None:
         """Returns at once; `wait_until_running` says when it serves. `settings`: variables besides."""
@@ -82,30 +85,35 @@ class Processors:
         """Deletes what a stopped processor kept on its disk."""
         shutil.rmtree(self.folder / "state" / name)
 
-    def wait_until_running(self, since_ms: int, within_sec: float = READY_SEC) -> dict[int, str]:
-        """Owner of each partition, once every one said after `since_ms` that it runs. Raises Refused."""
+    def wait_until_running(
+        self, since_ms: int, within_sec: float = READY_SEC, *, owners: int = 1
+    ) -> dict[int, str]:
+        """Owner of each partition, once every one said after `since_ms` that it runs and so many processors
+        share them. Raises Refused."""
         deadline = time.monotonic() + within_sec
         status = TopicPartition(self.topics.status, 0)
-        while not (self.log.partitions(status.topic) and self.log.partitions(self.topics.replies)):
-            self._check(deadline)
-            threading.Event().wait(POLL_SEC)
-        owners: dict[int, str] = {}
+        found: dict[int, str] = {}
         reader = self.log.reader(Isolation.COMMITTED)
         try:
+            end = insist(partial(self.log.end_offset, status, Isolation.COMMITTED))
             reader.assign({status: 0})
-            while len(owners) < self.partitions:
+            while (
+                reader.position(status) < end
+                or len(found) < self.partitions
+                or len(set(found.values())) < owners
+            ):
                 self._check(deadline)
                 for record in reader.poll(1_000, POLL_SEC):
                     said = codec.decode(record.value) if record.value else None
                     if not isinstance(said, PartitionStatus) or said.at_ms < since_ms:
                         continue
                     if said.state == PartitionState.RUNNING:
-                        owners[said.partition] = said.owner
+                        found[said.partition] = said.owner
                     else:
-                        owners.pop(said.partition, None)
+                        found.pop(said.partition, None)
         finally:
             reader.close()
-        return owners
+        return found
 
     def _check(self, deadline: float) -> None:
         dead = [name for name, process in self._processes.items() if process.poll() is not None]
@@ -133,7 +141,7 @@ class Processors:
 
 @contextmanager
 def running(*, processors: int = 1, partitions: int = 8, shards: int = 8) -> Iterator[Processors]:
-    """A broker and this many processors, `p0`, `p1` …, which run all partitions."""
+    """A broker and this many processors, `p0`, `p1` …, which run all partitions; the topics are there."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="horarium-bench-")))
         found = stack.enter_context(find_or_start(folder / "kafka", keep=False))
@@ -144,5 +152,6 @@ def running(*, processors: int = 1, partitions: int = 8, shards: int = 8) -> Ite
         since_ms = wall_ms()
         for number in range(processors):
             made.start(f"p{number}")
-        made.wait_until_running(since_ms)
+        if processors:
+            made.wait_until_running(since_ms, owners=processors)
         yield made

@@ -55,7 +55,9 @@ class Service:
         self._seq = itertools.count(1)
         self._numbers = itertools.count()
         self._seen: dict[int, int] = {}
+        self._reports = itertools.count()
         self._reported: dict[str, list[str]] = {}
+        self._leases: set[tuple[str, int]] = set()
         self.came: list[Came] = []
         self.accepted: Counter[str] = Counter()
         self.refused = 0
@@ -154,11 +156,10 @@ class Service:
             case Granted():
                 self._report(reply)
                 return reply.partition
-            case WorkDone():
+            case WorkDone() if reply.command_id in self._reported:
                 self.last_ms = wall_ms()
-                for execution_id, result in zip(
-                    self._reported.pop(reply.command_id), reply.results, strict=True
-                ):
+                reported = self._reported.pop(reply.command_id)
+                for execution_id, result in zip(reported, reply.results, strict=True):
                     if result.status == 200:
                         self.accepted[execution_id] += 1
                     else:
@@ -166,13 +167,20 @@ class Service:
         return -1
 
     def _report(self, reply: Granted) -> None:
+        """Who takes a partition over repeats replies that may have been lost; what is known is dropped."""
         now_ms = wall_ms()
         self._seen[reply.partition] = reply.number
-        executions = [grant.execution for grant in reply.grants]
+        fresh = []
+        for grant in reply.grants:
+            lease = (grant.execution.execution_id, grant.execution.lease_epoch)
+            if lease not in self._leases:
+                self._leases.add(lease)
+                fresh.append(grant)
         self.came += [
-            Came(reply.partition, each.scheduled_ms, each.started_ms, now_ms) for each in executions
+            Came(reply.partition, grant.execution.scheduled_ms, grant.execution.started_ms, now_ms)
+            for grant in fresh
         ]
-        for command in completions(reply.grants, f"outcomes-{reply.partition}-{reply.number}"):
+        for command in completions(fresh, f"outcomes-{next(self._reports)}"):
             self._reported[command.command_id] = [item.execution_id for item in command.items]
             self._work(reply.partition, command)
 

@@ -112,7 +112,9 @@ class Partition:
 
     def replay_jobs(self, first: int, count: int, run_at_ms: int, spacing_ms: float) -> None:
         """Registers like `registrations`, but from events, as a restart does: several times faster."""
-        for number, (key, event) in enumerate(registered(first, count, run_at_ms, spacing_ms), 1):
+        for number, (key, event) in enumerate(
+            registered(first, count, self.now_ms, run_at_ms, spacing_ms), 1
+        ):
             self.engine.apply(key, codec.encode(event))
             if number % REPLAYED == 0 or number == count:
                 self._store.write(self.engine.commit())
@@ -171,12 +173,12 @@ def registrations(first: int, count: int, run_at_ms: int, spacing_ms: float = 0)
 
 
 def registered(
-    first: int, count: int, run_at_ms: int, spacing_ms: float
+    first: int, count: int, now_ms: int, run_at_ms: int, spacing_ms: float
 ) -> Iterator[tuple[str, JobRegistered]]:
-    """Entity keys and events of `registrations`, as the engine writes them: it decides the first one, the
-    others are made after it."""
+    """Entity keys and events of `registrations`, as the engine writes them at `now_ms`: it decides the first
+    one, the others are made after it."""
     store = MemoryStore()
-    Partition(store, run_at_ms - 1).turn(registrations(first, 1, run_at_ms))
+    Partition(store, now_ms).turn(registrations(first, 1, run_at_ms))
     found = codec.decode(store.get(keys.entity(ids.job_key(TENANT, job_id_of(first)))) or b"")
     if not isinstance(found, JobRegistered):
         raise TypeError(f"{job_id_of(first)} is not registered")

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from bench.partition import TENANT
 from bench.service import Service
 from bench.usage import Usage
 from bench.wire import Refused

@@ -11,10 +11,11 @@ import argparse
 import time
 from typing import NamedTuple
 
-from bench import processors, report
+from bench import processors, report, site
 from bench.processor import LEAD_MS, WITHIN_SEC
 from bench.usage import Usage
 from streams.ambient import wall_ms
+from streams.runtime.late import LATE_MS
 from streams.transport.log import Isolation, TopicPartition
 
 NAME = "p0"
@@ -46,6 +47,7 @@ def measure(options: argparse.Namespace) -> report.Figures:
             service.work(made, options.credit, WITHIN_SEC)
             lived = len(service.accepted)
         running.stop(NAME)
+        site.pause(LATE_MS / 1000)
         events, octets = _count(running)
         kept = start(running, WITHIN_SEC)
         running.stop(NAME)

@@ -20,7 +20,7 @@ from schemas.entities import Priority
 from schemas.ids import SHARED
 
 # Literals, as the partial indexes have them.
-UNFINISHED = executions.c.status.in_([literal_column("'PENDING'"), literal_column("'RUNNING'")])
+UNFINISHED = executions.c.finished_ms == literal_column("0")
 SHARED_POOL = and_(
     executions.c.pool >= literal_column(f"'{SHARED}/'"), executions.c.pool < literal_column(f"'{SHARED}0'")
 )
@@ -81,19 +81,20 @@ def pool_view(connection: Connection, name: str, tenant: str = "") -> PoolView:
 def pool_names(connection: Connection, tenant: str, after: str, count: int) -> list[str]:
     """The next names after `after` of pools that the tenant's living jobs or unfinished executions name;
     tenant "": of shared ones."""
+    questions = [
+        select(func.min(executions.c.pool)).where(UNFINISHED, executions.c.status == status, _of(tenant))
+        for status in ("PENDING", "RUNNING")
+    ]
+    columns = [executions.c.pool] * len(questions)
+    if tenant:
+        questions.append(select(func.min(jobs.c.pool)).where(LIVING, jobs.c.tenant == tenant))
+        columns.append(jobs.c.pool)
     names: list[str] = []
     while len(names) < count:
         found = [
-            connection.execute(
-                select(func.min(executions.c.pool)).where(UNFINISHED, _of(tenant), executions.c.pool > after)
-            ).scalar_one()
+            connection.execute(question.where(column > after)).scalar_one()
+            for question, column in zip(questions, columns, strict=True)
         ]
-        if tenant:
-            found.append(
-                connection.execute(
-                    select(func.min(jobs.c.pool)).where(LIVING, jobs.c.tenant == tenant, jobs.c.pool > after)
-                ).scalar_one()
-            )
         known = [name for name in found if name is not None]
         if not known:
             break
@@ -161,8 +162,6 @@ def _by_pool(connection: Connection, tenant: str, status: str) -> dict[str, int]
     found = connection.execute(
         select(executions.c.pool, func.count())
         .where(UNFINISHED, executions.c.tenant == tenant, executions.c.status == status)
-        # Said again of all: it leads SQLite to their index.
-        .where(executions.c.pool > literal_column("''"))
         .group_by(executions.c.pool)
     )
     return {row.pool: row[1] for row in found}

@@ -3,7 +3,7 @@
 # Java 17+ with Maven for a broker.
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo test quick check lint types contracts tests walk bench peers lock fmt clean
+.PHONY: help up demo test quick check lint types contracts tests walk chaos scenarios bench peers lock fmt clean
 
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
@@ -57,6 +57,12 @@ tests: $(VENV) ## all tests
 
 walk: $(VENV) ## schedules against the slow reference at every offset change of every zone (15 minutes)
 	@$(RUN) -m pytest -m long
+
+chaos: $(VENV) ## three brokers and real processes under every fault, judged by the checker (MINUTES=4 SEED=1)
+	@exec $(RUN) -m dev.chaos --minutes $(or $(MINUTES),4) $(if $(SEED),--seed $(SEED))
+
+scenarios: $(VENV) ## worker fleet crash, top of the hour, failover of the log: with the expected result checked
+	@exec $(RUN) -m dev.chaos.scenarios
 
 bench: $(VENV) ## a quick set of benchmarks; docs/benchmarks.md says how to read them (5 minutes)
 	@$(RUN) -m dev.kafka

@@ -161,9 +161,8 @@ def test_a_partition_survives_any_bytes(sent: list[tuple[str, bytes]]) -> None:
     installation.send(installation.topics.commands, 0, codec.encode(registration()))
     installation.run(process, steps=20)
     assert process.running == [0]
-    engine = process.partition(0).engine
-    assert engine is not None
-    assert engine.state.job(TENANT, "after-all-that") is not None
+    keys = [record.key for record in installation.read(installation.topics.events)]
+    assert f"job:{TENANT}/after-all-that".encode() in keys
 
 
 def registration() -> RegisterJob:
@@ -180,7 +179,8 @@ def registration() -> RegisterJob:
 
 @given(st.text(max_size=200), st.binary(max_size=20), st.integers(0, 10_000), st.integers(1, 255))
 def test_page_tokens_are_theirs_or_stale(text: str, question: bytes, at: int, flip: int) -> None:
-    """Whatever is sent as a token, changed ones and those of other questions too."""
+    """Whatever is sent as a token opens to what it was made for, or not at all. (The last bits of its text
+    and padding may differ: they mean nothing.)"""
     secret = b"s" * 32
     key = SortKey(5, "a")
     token = _seal(msgspec.msgpack.encode(key), secret, question)
@@ -189,8 +189,10 @@ def test_page_tokens_are_theirs_or_stale(text: str, question: bytes, at: int, fl
     raw[at % len(raw)] ^= flip
     changed = base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
     for bad in (text, changed, token[:-1], token + "A", f"{token}=", token.swapcase()):
-        if bad != token:
-            with pytest.raises(StaleTokenError):
-                _open(bad, secret, question)
+        try:
+            assert _open(bad, secret, question) == key
+        except StaleTokenError:
+            continue
+        assert bad.startswith(token[:-1])
     with pytest.raises(StaleTokenError):
         _open(token, secret, question + b"x")

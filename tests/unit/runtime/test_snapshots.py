@@ -336,6 +336,25 @@ def test_the_newer_of_local_store_and_snapshot(world: Installation, monkeypatch:
     assert applied == 1
 
 
+def test_a_local_store_is_kept_until_a_snapshot_is_whole(
+    world: Installation, kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was put aside for one that goes further, and that one turned out to be damaged."""
+    monkeypatch.setattr(starting, "NEAR_EVENTS", 0)
+    process = world.live()
+    register(world, process, 0, 3)
+    early = process.folder.copy()
+    register(world, process, 3, 3)
+    snapshot(world, process)
+    process.crash()
+    process.evict()
+    for path in kept.files():
+        kept.contents[path] = _flip(kept.contents[path])
+    process, applied = taken_over(world, early)
+    assert applied == 3
+    assert process.metric("snapshots_total", outcome="refused") == 1
+
+
 def test_a_snapshot_is_used_instead_of_a_local_store_that_is_not_usable(world: Installation) -> None:
     process = died_with_two_snapshots(world)
     folder = process.folder.copy()

@@ -143,8 +143,7 @@ def _next_under(job: Job, former: Job, cursor: Cursor, now_ms: int) -> Cursor:
     skips = missed_in_pause(former, cursor, now_ms)
     cursor = replace(cursor, skips=skips, tz_version=TZ_VERSION)
     if job.schedule.kind is not ScheduleKind.ONCE:
-        # The last occurrence was one of another schedule, perhaps in another zone: only its instant counts.
-        now_ms = max(now_ms, cursor.last_ms)
+        # From now on, even if the cursor stands behind a next occurrence that was cancelled.
         return point(job, replace(cursor, last_ms=now_ms, last_local=""), now_ms, "")
     # A one-off that has run runs again only at another instant.
     if job.schedule.run_at_ms == cursor.last_ms:

@@ -24,6 +24,7 @@ from schemas.entities import (
 from schemas.entities import ExecutionStatus as E
 from schemas.entities import JobStatus as J
 from schemas.events import CursorEvent
+from schemas.ids import scheduled_execution_id
 from streams.core.instants import format_instant, parse_instant
 from tests.unit.core.world import World, granted
 
@@ -328,6 +329,20 @@ def test_an_update_counts_from_the_next_occurrence_on() -> None:
     (new,) = world.claim("A")
     assert (new.content.payload, world.sec(new.execution.scheduled_ms)) == (b'"new"', 90)
     assert not world.engine.state.knows("pay:acme/job-1@1")
+
+
+@pytest.mark.parametrize("changes", [{"every_sec": 5}, {"cron": "*/5 * * * * *"}], ids=["interval", "cron"])
+def test_an_update_loses_nothing_behind_a_next_occurrence_that_was_cancelled(changes: dict[str, Any]) -> None:
+    world = World()
+    answer = world.register(every_sec=60, overlap=OverlapPolicy.ALLOW)
+    assert answer.job is not None
+    ahead = scheduled_execution_id("job-1", answer.job.incarnation, answer.job.first_next_ms)
+    assert world.cancel(ahead).status == 202
+    world.at(30)
+    world.update(1, overlap=OverlapPolicy.ALLOW, **changes)
+    world.at(70)
+    ran = [world.sec(grant.execution.scheduled_ms) for grant in world.claim("A", 100)]
+    assert ran == [35, 40, 45, 50, 55, 65, 70]  # and not the one that was cancelled
 
 
 def test_an_update_keeps_the_anchor_of_an_interval_unless_it_changes() -> None:

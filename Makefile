@@ -3,7 +3,7 @@
 # Java 17+ with Maven for a broker.
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo test quick check lint types contracts tests walk chaos scenarios bench peers lock fmt clean
+.PHONY: help up demo test quick check lint types contracts tests walk sim chaos scenarios bench peers lock fmt clean
 
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
@@ -63,6 +63,9 @@ chaos: $(VENV) ## three brokers and real processes under every fault, judged by 
 
 scenarios: $(VENV) ## worker fleet crash, top of the hour, failover of the log: with the expected result checked
 	@exec $(RUN) -m dev.chaos.scenarios
+
+sim: $(VENV) ## the whole cluster under faults in virtual time: SEEDS=1000, or SEED=7 with its ledger
+	@PYTHONHASHSEED=0 $(RUN) -m tests.simulation $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),100))
 
 bench: $(VENV) ## a quick set of benchmarks; docs/benchmarks.md says how to read them (5 minutes)
 	@$(RUN) -m dev.kafka

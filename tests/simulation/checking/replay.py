@@ -1,0 +1,98 @@
+"""State is a function of the log: rebuilt by replay it equals live state with its indexes, also compacted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from schemas import codec
+from streams.ambient import Chance
+from streams.core.engine import Engine
+from streams.runtime.partition import Partition
+from streams.store.kv import KeyValue
+from streams.store.memory import MemoryStore
+from tests.simulation.history import Happened, History
+
+INDEXES = (b"a", b"b", b"c", b"k", b"n", b"o", b"q")
+"""Families that are functions of the entities (`streams.core.keys`)."""
+Logged = tuple[str, bytes | None]
+
+
+class _Anywhere:
+    """Replay asks for nobody's place."""
+
+    def partition_of(self, tenant: str, job_id: str) -> int:
+        raise AssertionError("replay does not route")
+
+    def partitions_of(self, tenant: str) -> list[int]:
+        raise AssertionError("replay does not route")
+
+    def default_jitter_sec(self, tenant: str) -> int:
+        raise AssertionError("replay plans nothing")
+
+
+class Replica:
+    """A partition that is followed by its log alone."""
+
+    def __init__(self, number: int) -> None:
+        self.store = MemoryStore()
+        self.next_offset = 0
+        self._engine = Engine(number, self.store, codec, _Anywhere())
+
+    def apply(self, records: Iterable[Logged]) -> None:
+        for key, value in records:
+            self._engine.apply(key, value)
+        self.store.write(self._engine.commit())
+        self._engine.written()
+
+    def digest(self) -> str:
+        return self._engine.digest()
+
+
+class Replicas:
+    """One of each partition, kept up with the history."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._of = [Replica(number) for number in range(len(history.of))]
+        self._applied = [0] * len(history.of)
+        self.compared = 0
+
+    def compare(self, partition: Partition) -> Iterator[str]:
+        """A running partition between two steps. One that is behind the log (its transaction's markers are
+        late, or another has taken it over) is left for later."""
+        number = partition.number
+        part = self._history.of[number]
+        if partition.store is None or partition.engine is None:
+            return
+        last = part[-1].offset if part else -1
+        if partition.mark.last_offset != last:
+            return
+        replica = self._of[number]
+        replica.apply((each.key, each.value) for each in part[self._applied[number] :])
+        self._applied[number] = len(part)
+        self.compared += 1
+        if partition.engine.digest() != replica.digest():
+            yield f"partition {number}: live state differs from its replay, at offset {last}"
+        yield from _compare_indexes(f"partition {number}", partition.store, replica.store)
+
+
+def _compare_indexes(what: str, live: KeyValue, replayed: KeyValue) -> Iterator[str]:
+    for family in INDEXES:
+        end = bytes((family[0] + 1,))
+        if dict(live.scan(family, end)) != dict(replayed.scan(family, end)):
+            yield f"{what}: the index {family.decode()!r} differs from its replay"
+
+
+def check_compaction(part: Sequence[Happened], chance: Chance) -> Iterator[str]:
+    """The log as the cleaner may leave it, its tombstones gone, gives the same state."""
+    if not part:
+        return
+    number, cut = part[0].partition, chance.randint(0, len(part))
+    newest = {each.key: each.offset for each in part[:cut]}
+    head = [each for each in part[:cut] if newest[each.key] == each.offset and each.value is not None]
+    whole, compacted = Replica(number), Replica(number)
+    whole.apply((each.key, each.value) for each in part)
+    compacted.apply((each.key, each.value) for each in (*head, *part[cut:]))
+    if whole.digest() != compacted.digest():
+        yield f"partition {number}: compacted up to record {cut}, the log gives another state"
+    yield from _compare_indexes(f"partition {number}, compacted", compacted.store, whole.store)

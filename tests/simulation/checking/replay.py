@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from schemas import codec
+from schemas.entities import Tenant
 from streams.ambient import Chance
 from streams.core.engine import Engine
 from streams.runtime.partition import Partition
@@ -12,7 +13,7 @@ from streams.store.kv import KeyValue
 from streams.store.memory import MemoryStore
 from tests.simulation.history import Happened, History
 
-INDEXES = (b"a", b"b", b"c", b"k", b"n", b"o", b"q")
+INDEXES = tuple(bytes((each,)) for each in b"abcjknoqrx")
 """Families that are functions of the entities (`streams.core.keys`)."""
 Logged = tuple[str, bytes | None]
 
@@ -28,6 +29,9 @@ class _Anywhere:
 
     def default_jitter_sec(self, tenant: str) -> int:
         raise AssertionError("replay plans nothing")
+
+    def settings_of(self, tenant: str) -> Tenant:
+        raise AssertionError("replay knows what the log says of tenants, and nothing else")
 
 
 class Replica:

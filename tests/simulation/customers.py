@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from projections.checker.oracle import Oracle
 from schemas.commands import (
     BackfillJob,
     CancelExecution,
@@ -35,13 +36,13 @@ from tests.simulation.history import History
 from tests.simulation.journal import Journal
 from tests.simulation.network import Network
 from tests.simulation.nodes import Answered, Node
-from tests.simulation.oracle import instants
 from tests.simulation.servers import Surroundings
 
 TRIES_MAX = 25
 MEAN_PAUSE_SEC = 1.3
 HERD = (20, 70)
 
+_ORACLE = Oracle()
 Build = Callable[[dict[str, Any]], JobCommand]
 
 
@@ -245,7 +246,7 @@ class Customer:
         if job.schedule.kind is ScheduleKind.ONCE:
             return
         since_ms = max(job.created_ms, now_ms - 60_000)
-        past = instants(job.schedule, since_ms, now_ms - 10_000)
+        past = _ORACLE.between(job.schedule, since_ms, now_ms - 10_000)
         if not past:
             return
         chosen = tuple(sorted(chance.sample(past, min(len(past), 4))))
@@ -268,7 +269,7 @@ class Customer:
     def _cancel_execution(self, known: Known) -> None:
         """The next one of the schedule, as it would be called."""
         job, now_ms = known.job, self.around.agenda.now_ms
-        ahead = instants(job.schedule, now_ms, now_ms + 60_000)
+        ahead = _ORACLE.between(job.schedule, now_ms, now_ms + 60_000)
         if ahead:
             execution_id = scheduled_execution_id(job.job_id, job.incarnation, ahead[0])
             self.request(job.job_id, lambda envelope: CancelExecution(**envelope, execution_id=execution_id))

@@ -1,39 +1,78 @@
 """All that is checked of a run, together: the events in log order, what callers were told, what workers said.
 
-The checkers know nothing of the workload but which jobs' overlap was asked to be overridden.
+The promises that the log alone can be held against are judged by the checker that users have
+(`projections.checker`); here is what needs more than the log: the brokers' clock, the records that caused the
+events, the answers, and the states of living processes. Nothing here knows the workload.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import heapq
+from collections.abc import Iterator, Sequence
 
+from projections.checker.checker import Checker
+from schemas import codec
+from schemas.commands import WorkCommand
+from schemas.events import TenantConfigured
 from streams.ambient import Chance
 from streams.transport.log import Isolation, Record, TopicPartition
-from tests.simulation import jobs
 from tests.simulation.checking.causes import Words, check_causes
-from tests.simulation.checking.executions import check_executions
-from tests.simulation.checking.occurrences import check_occurrences
-from tests.simulation.checking.overlap import check_overlap
+from tests.simulation.checking.clocks import check_clocks
 from tests.simulation.checking.replay import check_compaction
 from tests.simulation.checking.replies import check_replies
+from tests.simulation.history import Happened
 from tests.simulation.world import World
+
+GRACE_MS = 10_000
+"""What was due so shortly before the end of the run may not be decided yet."""
 
 
 def violations(world: World) -> Iterator[str]:
     """Everything that is wrong with a run that is over. Its partitions' live states were compared by then."""
     slack_ms = world.hazards.clock_slack_ms
     parts = world.history.of
-    yield from check_executions(parts, slack_ms)
-    yield from check_overlap(parts, lambda job_id: job_id.startswith(jobs.OVERRIDDEN))
+    words = [_all(world, world.topics.work, number) for number in range(world.partitions)]
+    yield from _check_log(world, words)
     yield from check_replies(parts, world.journal)
     chance = Chance(world.seed)
-    for number, part in enumerate(parts):
-        yield from check_causes(part, Words(_all(world, world.topics.work, number)), slack_ms)
-        yield from check_occurrences(part, world.agenda.now_ms)
+    for part, said in zip(parts, words, strict=True):
+        yield from check_clocks(part, slack_ms)
+        yield from check_causes(part, Words(said), slack_ms)
         yield from check_compaction(part, chance)
     for number in range(world.partitions):
         for record in _all(world, world.topics.quarantine, number):
             yield f"partition {number}: set aside: {record.headers['reason'].decode()}"
+
+
+def _check_log(world: World, words: Sequence[Sequence[Record]]) -> Iterator[str]:
+    checker = Checker()
+    for partition, said in enumerate(words):
+        for record in said:
+            command = codec.decode(record.value or b"")
+            if isinstance(command, WorkCommand):
+                checker.word(partition, record.offset, command)
+    for happened in heapq.merge(_tenants(world), *world.history.of, key=_stamp):
+        if happened.event is None:
+            checker.forgotten(happened.key)
+        else:
+            checker.take(happened.partition, happened.event)
+    report = checker.finish(world.agenda.now_ms, drained=True, grace_ms=GRACE_MS)
+    for violation in report.violations:
+        yield str(violation)
+    for reason, count in report.unjudged.items():
+        yield f"{count} could not be judged: {reason}"
+
+
+def _stamp(happened: Happened) -> int:
+    return happened.stamped_ms
+
+
+def _tenants(world: World) -> Iterator[Happened]:
+    """The settings of tenants, as a partition of their own."""
+    for record in _all(world, world.topics.tenants, 0):
+        event = codec.decode(record.value or b"")
+        if isinstance(event, TenantConfigured):
+            yield Happened(-1, record.offset, record.timestamp_ms, "", record.value, event, None)
 
 
 def _all(world: World, topic: str, partition: int) -> list[Record]:

@@ -248,10 +248,13 @@ class Account:
     # -- small questions
 
     def _last_ms(self, cursor: Cursor) -> int:
-        """The last occurrence of this schedule; a one-off's cursor may still name an earlier schedule's."""
+        """The last occurrence of this schedule; a one-off's cursor may still name an earlier schedule's, or
+        the end of the pause that its only one fell into."""
         schedule = self.job.schedule
-        once = schedule.kind is ScheduleKind.ONCE
-        return 0 if once and cursor.last_ms != schedule.run_at_ms else cursor.last_ms
+        if schedule.kind is not ScheduleKind.ONCE or cursor.last_ms == schedule.run_at_ms:
+            return cursor.last_ms
+        passed = cursor.status is JobStatus.ACTIVE and not cursor.next_ms
+        return schedule.run_at_ms if passed and cursor.last_ms > schedule.run_at_ms else 0
 
     def _no_longer_leaving(self) -> None:
         for instant in sorted(self._leaving):

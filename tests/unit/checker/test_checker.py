@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from projections.checker.checker import Checker
 from projections.checker.promises import Promise, check_promises
 from projections.checker.report import Kind
-from schemas.commands import Complete, WorkCommand
+from schemas.commands import Complete, MissedInPause, WorkCommand
 from schemas.entities import (
     ExecutionStatus,
     LeaseEnd,
@@ -308,3 +308,18 @@ def test_promises() -> None:
         report = judged(log, world.now_ms)
         check_promises(promises, events, report)
         assert report.found[Kind.PROMISE] == wrong, report.violations
+
+
+@pytest.mark.parametrize("missed", MissedInPause)
+def test_a_one_off_that_fell_into_a_pause_is_accounted_for(missed: MissedInPause) -> None:
+    world = World()
+    world.register("once", delay_sec=10)
+    world.pause("once")
+    world.at(60)
+    world.resume("once", missed)
+    world.at(70)
+    for grant in world.claim("A", 5):
+        world.complete(grant)
+    report = judged(log_of(world), world.now_ms, drained=True)
+    assert report.good, report.violations
+    assert report.due == 1

@@ -140,7 +140,7 @@ class Customer:
         if finished and chance.random() < 0.2:
             job_id, mode = chance.choice(finished), RegisterMode.PUT
         spec = schedule or jobs.schedule(chance, self.around.agenda.now_ms)
-        pool = chance.choice(("default", "default", "extra"))
+        pool = chance.choice(jobs.POOLS)
         content, policies = jobs.content(chance, job_id), jobs.policies(chance)
 
         def build(envelope: dict[str, Any]) -> JobCommand:

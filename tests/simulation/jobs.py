@@ -20,6 +20,8 @@ from streams.core.instants import format_instant
 OVERRIDDEN = "free-"
 """Begins the ids of jobs whose executions may be asked for under another overlap policy: the checker of
 overlap leaves those aside."""
+SHARED_POOL = "shared/all"
+POOLS = ("default", "extra", SHARED_POOL)
 ZONES = ("UTC", "UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata")
 _CRONS = (
     "*/10 * * * * *",

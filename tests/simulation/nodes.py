@@ -11,10 +11,12 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from api.work.asker import Actions, Asker, Claim, Request
+from api.work.asker import Actions, Asker, Request
 from api.work.credit import PARK_SEC
+from api.work.waiting import Claim
 from schemas import codec
 from schemas.commands import Handback, JobCommand, Release, RequestWork, WorkCommand
+from schemas.ids import SHARED
 from schemas.replies import CommandDone, Grant, Granted, WorkDone, WorkHinted, WorkSeen
 from schemas.topics import partition_of, tenant_partitions
 from streams.transport.log import Isolation, LogError, Outgoing, TopicPartition
@@ -133,23 +135,27 @@ class Node:
 
     # -- claims
 
-    def claim(self, tenant: str, pool: str, claim: Claim, answered: Answered) -> None:
-        """A worker waits for executions; `answered` gets a list of grants."""
+    def claim(self, owner: str, pool: str, claim: Claim, answered: Answered) -> None:
+        """A worker waits for executions; `answered` gets a list of grants. `owner`: a tenant, or `shared`."""
         self._claims[claim.token] = answered
-        desk = self._desks.get((tenant, pool))
+        desk = self._desks.get((owner, pool))
         if desk is None:
-            partitions = tenant_partitions(tenant, self._shards[tenant], self.around.partitions)
-            desk = self._desks[tenant, pool] = Asker(partitions, self.now)
+            desk = self._desks[owner, pool] = Asker(self._partitions_of(owner), self.now)
         desk.claim(claim, self.now)
-        self._due.pop((tenant, pool), None)
+        self._due.pop((owner, pool), None)
         self.wake(0)
 
-    def abandon(self, tenant: str, pool: str, token: int) -> None:
+    def _partitions_of(self, owner: str) -> list[int]:
+        if owner == SHARED:
+            return list(range(self.around.partitions))
+        return tenant_partitions(owner, self._shards[owner], self.around.partitions)
+
+    def abandon(self, owner: str, pool: str, token: int) -> None:
         """The worker's connection is gone."""
-        desk = self._desks.get((tenant, pool))
+        desk = self._desks.get((owner, pool))
         if desk is not None:
             desk.cancel(token, self.now)
-            self._due.pop((tenant, pool), None)
+            self._due.pop((owner, pool), None)
         self._claims.pop(token, None)
         self.wake(0)
 
@@ -189,7 +195,7 @@ class Node:
             self.wake(max(1, math.ceil((due_at - self.now) * 1000)))
 
     def _take(self, reply: Any) -> None:
-        session, _, tenant = reply.session.partition("~")
+        session, _, owner = reply.session.partition("~")
         if session != self._session:
             return
         if isinstance(reply, CommandDone | WorkDone):
@@ -201,32 +207,31 @@ class Node:
             return
         if isinstance(reply, Granted):
             self._journal.granted(self.around.agenda.now_ms, reply)
-        desk = self._desks.get((tenant, reply.pool))
+        desk = self._desks.get((owner, reply.pool))
         if desk is None:
             return
-        self._due.pop((tenant, reply.pool), None)
+        self._due.pop((owner, reply.pool), None)
         match reply:
             case Granted():
                 desk.granted(reply, self.now)
             case WorkHinted():
-                desk.hinted(reply.partition, reply.backlog, self.now)
+                desk.hinted(reply, self.now)
             case WorkSeen():
-                held, backlog = reply.held, reply.backlog
-                desk.seen(reply.partition, reply.seq, reply.number, held, backlog, self.now)
+                desk.seen(reply, self.now)
 
-    def _do(self, tenant: str, pool: str, actions: Actions, desk: Asker) -> None:
+    def _do(self, owner: str, pool: str, actions: Actions, desk: Asker) -> None:
         for token, grants in actions.answers:
             answered = self._claims.pop(token, None)
             if answered is not None:
                 answered(grants)
             else:
-                self._release(tenant, grants)
-        self._release(tenant, [grant for _, grant in actions.releases])
+                self._release(grants)
+        self._release([grant for _, grant in actions.releases])
         for request in actions.requests:
-            self._request(tenant, pool, request, desk)
+            self._request(owner, pool, request, desk)
 
-    def _release(self, tenant: str, grants: list[Grant]) -> None:
-        by_partition: dict[int, list[Handback]] = {}
+    def _release(self, grants: list[Grant]) -> None:
+        by_place: dict[tuple[int, str], list[Handback]] = {}
         for grant in grants:
             execution = grant.execution
             back = Handback(
@@ -234,21 +239,22 @@ class Node:
                 worker_id=execution.worker_id,
                 lease_epoch=execution.lease_epoch,
             )
-            by_partition.setdefault(self.where(tenant, execution.job_id), []).append(back)
-        for partition, items in by_partition.items():
+            place = (self.where(execution.tenant, execution.job_id), execution.tenant)
+            by_place.setdefault(place, []).append(back)
+        for (partition, tenant), items in by_place.items():
             self.around.counts["grant handed back by the API"] += len(items)
             command = Release(
                 command_id=self.new_id(), tenant=tenant, actor=self._session, items=tuple(items)
             )
             self._send(command, partition)
 
-    def _request(self, tenant: str, pool: str, request: Request, desk: Asker) -> None:
+    def _request(self, owner: str, pool: str, request: Request, desk: Asker) -> None:
         command = RequestWork(
             command_id=self.new_id(),
-            tenant=tenant,
+            tenant=owner,
             actor=self._session,
             reply_partition=self.reply_partition,
-            session=f"{self._session}~{tenant}",
+            session=f"{self._session}~{owner}",
             pool=pool,
             seq=request.seq,
             grants_seen=request.grants_seen,
@@ -258,7 +264,7 @@ class Node:
         )
 
         def delivered() -> None:
-            self._due.pop((tenant, pool), None)
+            self._due.pop((owner, pool), None)
             desk.delivered(request.partition, request.seq, self.now)
 
         self._send(command, request.partition, delivered)

@@ -13,7 +13,6 @@ from pathlib import Path
 from schemas.topics import Topics
 from streams.ambient import Chance, Clock
 from streams.config import ProcessorSettings
-from streams.core.effects import Alert
 from streams.runtime.checkpoint import Step
 from streams.runtime.partition import Ambient, GivenUp
 from streams.runtime.processor import Processor
@@ -74,12 +73,12 @@ class Watched(Telemetry):
         super().__init__()
         self._server = server
 
-    def alert(self, alert: Alert, **where: object) -> None:
+    def alert(self, kind: str, detail: str, **where: object) -> None:
         around = self._server.around
-        around.counts[f"alert {alert.kind}"] += 1
-        around.tell(self._server.name, f"ALERT {alert.kind}: {alert.detail}")
-        if alert.kind in ("partition_stopped", "internal_error"):
-            around.complain(f"{self._server.name}: {alert.kind}: {alert.detail}")
+        around.counts[f"alert {kind}"] += 1
+        around.tell(self._server.name, f"ALERT {kind}: {detail}")
+        if kind in ("partition_stopped", "internal_error"):
+            around.complain(f"{self._server.name}: {kind}: {detail}")
 
     def info(self, message: str, **where: object) -> None:
         self._server.around.tell(self._server.name, f"{message} {_brief(where)}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from api.work.asker import Claim
+from api.work.waiting import Claim
 from schemas.commands import (
     Beat,
     Complete,
@@ -55,12 +55,13 @@ class Worker:
     around: Surroundings
     network: Network
     nodes: list[Node]
-    tenant: str
+    owner: str
+    """Of the pool: a tenant, or `shared`."""
     pool: str
     worker_id: str
     places: int
     life: int = 1
-    runs: dict[tuple[str, int], Run] = field(default_factory=dict)
+    runs: dict[tuple[str, str, int], Run] = field(default_factory=dict)
     healthy: bool = False
     """From the liveness phase on."""
     _claiming: bool = False
@@ -102,7 +103,7 @@ class Worker:
             self._claiming = False
             if grants is None:  # repeated under the same id: what it holds already is answered again
                 self.around.counts["claim repeated"] += 1
-                node.abandon(self.tenant, self.pool, token)
+                node.abandon(self.owner, self.pool, token)
                 self.around.agenda.after(self.around.chance.randint(50, 1_500), lambda: self._claim(life))
                 return
             self._claim_id = ""
@@ -112,7 +113,7 @@ class Worker:
 
         self.network.call(
             node,
-            lambda respond: node.claim(self.tenant, self.pool, claim, respond),
+            lambda respond: node.claim(self.owner, self.pool, claim, respond),
             answered,
             round(CLAIM_SEC * 1000) + 3_000,
         )
@@ -121,7 +122,7 @@ class Worker:
 
     def _begin(self, grant: Grant) -> None:
         execution = grant.execution
-        key = (execution.execution_id, execution.lease_epoch)
+        key = (execution.tenant, execution.execution_id, execution.lease_epoch)
         if key in self.runs:
             self.around.counts["grant heard twice"] += 1
             return
@@ -195,18 +196,20 @@ class Worker:
 
     def _report(self, run: Run, item: LeaseRef, answered: Answered) -> None:
         node = self._node()
-        partition = node.where(self.tenant, run.grant.execution.job_id)
+        execution = run.grant.execution
+        partition = node.where(execution.tenant, execution.job_id)
 
         def request(respond: Answered) -> None:
             kind = _KINDS[type(item)]
-            command: WorkCommand = kind(**node.envelope(self.tenant), items=(item,))  # type: ignore[arg-type]
+            command: WorkCommand = kind(**node.envelope(execution.tenant), items=(item,))  # type: ignore[arg-type]
             node.ask(command, partition, respond)
 
         self.network.call(node, request, answered)
 
     def _drop(self, run: Run, why: str) -> None:
         run.over = True
-        key = (run.grant.execution.execution_id, run.grant.execution.lease_epoch)
+        execution = run.grant.execution
+        key = (execution.tenant, execution.execution_id, execution.lease_epoch)
         if self.runs.pop(key, None) is not None:
             self._claim(self.life)
 

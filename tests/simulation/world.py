@@ -12,6 +12,7 @@ from collections.abc import Callable
 from schemas import codec
 from schemas.entities import Tenant
 from schemas.events import TenantConfigured
+from schemas.ids import SHARED
 from schemas.topics import Topics, catalogue
 from streams.ambient import Chance
 from streams.core.lifecycle import FINAL
@@ -24,6 +25,7 @@ from tests.simulation.checking.replay import Replicas
 from tests.simulation.customers import Customer
 from tests.simulation.hazards import NONE, Counts, Hazards
 from tests.simulation.history import History
+from tests.simulation.jobs import SHARED_POOL
 from tests.simulation.journal import Journal
 from tests.simulation.network import Network
 from tests.simulation.nodes import Node
@@ -112,13 +114,11 @@ class World:
 
     def _workers(self) -> list[Worker]:
         made = []
-        for tenant in self.shards:
-            for pool in ("default", "extra"):
-                for n in range(self.chance.randint(1, 2)):
-                    worker_id, places = f"{tenant}-{pool}-{n}/0", self.chance.randint(1, 8)
-                    made.append(
-                        Worker(self.around, self.network, self.nodes, tenant, pool, worker_id, places)
-                    )
+        pools = [(tenant, pool) for tenant in self.shards for pool in ("default", "extra")]
+        for owner, pool in (*pools, (SHARED, SHARED_POOL)):
+            for n in range(self.chance.randint(1, 2)):
+                worker_id, places = f"{owner}-{pool[-3:]}-{n}/0", self.chance.randint(1, 8)
+                made.append(Worker(self.around, self.network, self.nodes, owner, pool, worker_id, places))
         return made
 
     def _wake_owner(self, partition: int) -> None:

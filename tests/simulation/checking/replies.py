@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from schemas.commands import Beat, Completion, Failure, Handback, LeaseRef, RegisterJob
@@ -134,13 +135,14 @@ def _check_done(record: Record, at_ms: int, reply: CommandDone) -> Iterator[str]
 
 
 def _check_repeats(journal: Journal) -> Iterator[str]:
-    """A registration that is repeated under its key is the same job."""
-    made: dict[tuple[str, str, str], tuple[int, int]] = {}
+    """A registration that is repeated under its key is the same job. Ids that were registered under several
+    keys are left aside: a job made anew remembers its own registration alone."""
+    made: dict[tuple[str, str], dict[str, set[tuple[int, int]]]] = defaultdict(lambda: defaultdict(set))
     for answer in journal.answers:
         command, reply = answer.command, answer.reply
-        if not isinstance(command, RegisterJob) or not isinstance(reply, CommandDone) or reply.job is None:
-            continue
-        key = (command.tenant, command.job_id, command.request_key)
-        job = (reply.job.incarnation, reply.job.first_version)
-        if made.setdefault(key, job) != job:
-            yield f"{command.job_id}: registered twice under one key: {made[key]} and {job}"
+        if isinstance(command, RegisterJob) and isinstance(reply, CommandDone) and reply.job is not None:
+            job = (reply.job.incarnation, reply.job.first_version)
+            made[command.tenant, command.job_id][command.request_key].add(job)
+    for (tenant, job_id), by_key in made.items():
+        if len(by_key) == 1 and any(len(jobs) > 1 for jobs in by_key.values()):
+            yield f"{tenant}/{job_id}: registered twice under one key: {dict(by_key)}"

@@ -8,7 +8,8 @@ import pytest
 from tests.simulation.hazards import Counts
 from tests.simulation.runs import Result, run_seeds
 
-SEEDS = range(1, 13)
+pytestmark = pytest.mark.timeout(600)  # a loaded machine
+SEEDS = range(1, 9)
 SOMETIMES = (
     "API node crashed",
     "answer lost",

@@ -1,4 +1,4 @@
-"""Limits, pauses, caps and dead letters by filter, through the client library, on real processes."""
+"""Limits, pauses, a shared pool and dead letters by filter, through the client library, on real processes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from horarium import NONE, Client, Conflict, Delay, Every, JobSpec, RateLimited, RetryPolicy, RetryRules
+from horarium.work_calls import Outcome
 
 from dev.server import Server
 from tests.waiting import wait_until
@@ -142,6 +143,30 @@ def test_a_cap_and_what_waits_for_it(connect: Connect) -> None:
         tenant.complete(one.execution_id, "w", one.lease_epoch)
 
 
+def test_a_shared_pool_serves_tenants_of_all_partitions(connect: Connect) -> None:
+    operator, worker = connect("operator-key"), connect("gpu-key")
+    operator.configure_pool("shared/gpu", max_running=100, tenant_max_running=100)
+    tenants = {"acme": connect("tenant-key"), "other": connect("other-key"), "moving": connect("moving-key")}
+    for client in tenants.values():
+        for _ in range(5):
+            client.create_job(JobSpec(schedule=Delay(0), pool="shared/gpu", retry_policy=ONCE))
+    seen: list[str] = []
+    deadline = time.monotonic() + 30
+    while len(seen) < 15 and time.monotonic() < deadline:
+        executions = claimed(worker, "shared/gpu", 4)
+        seen += [execution.tenant for execution in executions]
+        outcomes = [
+            Outcome(
+                execution_id=one.execution_id, lease_epoch=one.lease_epoch, worker_id="w", tenant=one.tenant
+            )
+            for one in executions
+        ]
+        if outcomes:
+            assert {answer.status for answer in worker.outcomes(outcomes)} == {200}
+    assert {name: seen.count(name) for name in tenants} == dict.fromkeys(tenants, 5)
+    assert [pool.pool for pool in operator.iter_pools()] == ["shared/gpu"]
+
+
 def test_dead_letters_by_filter(connect: Connect) -> None:
     tenant = connect("tenant-key")
     specs = [JobSpec(schedule=Delay(0), pool="bad", task=f"t{n % 2}", retry_policy=ONCE) for n in range(6)]
@@ -165,6 +190,8 @@ def test_dead_letters_by_filter(connect: Connect) -> None:
     assert len(tenant.list_dead_letters(pool="bad").items) == 2
     with pytest.raises(Conflict):
         tenant.replay_dead_letter(left[0].execution_id)
+    kinds = {alert.kind for alert in tenant.iter_alerts()}
+    assert "dead_letter" in kinds
 
 
 def test_shards_change_only_without_jobs(connect: Connect) -> None:

@@ -8,14 +8,13 @@ what a turn costs in which nothing is due.
 
 from __future__ import annotations
 
-import argparse
 import gc
 import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from bench import report
 from bench.partition import Partition, completions, registrations
@@ -116,21 +115,17 @@ def main() -> None:
         "--registered", type=int, nargs="*", default=[10_000, 1_000_000], help="further jobs, one scan each"
     )
     options = parser.parse_args()
-    report.run("core", _only(options, n=options.n), lambda: measure_core(options.n))
+    report.run("core", report.only(options, n=options.n), lambda: measure_core(options.n))
     for registered in options.registered:
         with TemporaryDirectory(prefix="horarium-bench-") as folder:
             paths = (Path(folder) / str(number) for number in range(options.repeat))
             report.run(
                 "duescan",
-                _only(options, registered=registered, due=options.due),
+                report.only(options, registered=registered, due=options.due),
                 lambda registered=registered, paths=paths: measure_due_scan(  # type: ignore[misc]
                     registered, options.due, next(paths)
                 ),
             )
-
-
-def _only(options: argparse.Namespace, **settings: Any) -> argparse.Namespace:
-    return argparse.Namespace(repeat=options.repeat, save=options.save, **settings)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ processes. On a machine with fewer cores than processes the throughput says noth
 
 from __future__ import annotations
 
-import argparse
 from functools import partial
 
 from bench import processor, report
@@ -24,9 +23,8 @@ def main() -> None:
     layouts = [(count, 1) for count in options.partitions]
     layouts += [(8, count) for count in options.processors if (8, count) not in layouts]
     for partitions, processes in layouts:
-        settings = argparse.Namespace(
-            repeat=options.repeat,
-            save=options.save,
+        settings = report.only(
+            options,
             n=options.n,
             rate=0,
             partitions=partitions,

@@ -41,6 +41,11 @@ def arguments(description: str) -> argparse.ArgumentParser:
     return parser
 
 
+def only(options: argparse.Namespace, **settings: Any) -> argparse.Namespace:
+    """How often and whether to save, with these settings instead of all others."""
+    return argparse.Namespace(repeat=options.repeat, save=options.save, **settings)
+
+
 def run(scenario: str, options: argparse.Namespace, measure: Callable[[], Figures]) -> Figures:
     """Measures `--repeat` times, prints, saves; ends with 1 if a run was not valid."""
     settings = {name: value for name, value in vars(options).items() if name not in {"repeat", "save"}}

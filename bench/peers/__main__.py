@@ -34,8 +34,7 @@ def measure(options: argparse.Namespace, peers: list[Peer]) -> Measured:
             settings["rate"] = options.rate
         if system in {HTTP, KAFKA}:
             settings["shards"] = options.shards
-        given = argparse.Namespace(repeat=options.repeat, save=options.save, **settings)
-        found[scenario, system] = report.run(f"peers-{scenario}", given, work)
+        found[scenario, system] = report.run(f"peers-{scenario}", report.only(options, **settings), work)
 
     if not options.only_peers:
         run("herd", KAFKA, options.n, partial(processor.measure, _by_kafka(options, options.n, 0)))

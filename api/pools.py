@@ -79,7 +79,7 @@ async def get(request: Request, caller: Viewer, pool: str) -> Response:
 
 @router.put(
     "/{pool:path}",
-    **described(gives={200: PoolSettingsAnswer}, takes=PoolBody, problems=(404,), changes=True),
+    **described(gives={200: PoolSettingsAnswer}, takes=PoolBody, problems=(404, 409), changes=True),
 )
 async def put(request: Request, caller: Keeper, pool: str) -> Response:
     """Sets what the body names; it counts at once."""
@@ -101,7 +101,11 @@ async def put(request: Request, caller: Keeper, pool: str) -> Response:
 @router.post(
     "/{pool:path}/pause",
     **described(
-        gives={200: PoolSettingsAnswer}, takes=ReasonBody, body_needed=False, problems=(404,), changes=True
+        gives={200: PoolSettingsAnswer},
+        takes=ReasonBody,
+        body_needed=False,
+        problems=(404, 409),
+        changes=True,
     ),
 )
 async def pause(request: Request, caller: Keeper, pool: str) -> Response:
@@ -114,7 +118,11 @@ async def pause(request: Request, caller: Keeper, pool: str) -> Response:
 @router.post(
     "/{pool:path}/resume",
     **described(
-        gives={200: PoolSettingsAnswer}, takes=ReasonBody, body_needed=False, problems=(404,), changes=True
+        gives={200: PoolSettingsAnswer},
+        takes=ReasonBody,
+        body_needed=False,
+        problems=(404, 409),
+        changes=True,
     ),
 )
 async def resume(request: Request, caller: Keeper, pool: str) -> Response:

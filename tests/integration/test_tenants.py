@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from horarium import NONE, Client, Conflict, Delay, Every, JobSpec, RateLimited, RetryPolicy, RetryRules
+from horarium import (
+    NONE,
+    App,
+    AsyncClient,
+    Client,
+    Conflict,
+    Context,
+    Delay,
+    Every,
+    Execution,
+    JobSpec,
+    RateLimited,
+    RetryPolicy,
+    RetryRules,
+    Snooze,
+)
 from horarium.work_calls import Outcome
 
 from dev.server import Server
@@ -17,7 +33,7 @@ pytestmark = pytest.mark.kafka
 
 KEYS = (
     "acme=tenant-key,other=other-key,slow=slow-key,full=full-key,moving=moving-key,"
-    "ops=operator-key:operator,ops=gpu-key:worker:shared/gpu"
+    "ops=operator-key:operator,ops=gpu-key:worker:shared/gpu+shared/cpu"
 )
 ONCE = RetryPolicy(max_attempts=1)
 Connect = Callable[[str], Client]
@@ -165,6 +181,47 @@ def test_a_shared_pool_serves_tenants_of_all_partitions(connect: Connect) -> Non
             assert {answer.status for answer in worker.outcomes(outcomes)} == {200}
     assert {name: seen.count(name) for name in tenants} == dict.fromkeys(tenants, 5)
     assert [pool.pool for pool in operator.iter_pools()] == ["shared/gpu"]
+
+
+async def test_a_worker_of_a_shared_pool_says_whose_execution_it_has(
+    server: Server, connect: Connect
+) -> None:
+    app = App(server.url, "gpu-key", pool="shared/cpu", slots=4, wait_sec=5)
+
+    @app.handler("held")
+    async def held(ctx: Context[Any]) -> str:
+        ctx.heartbeat({"half": True})
+        await asyncio.sleep(2.5)  # longer than the lease: only heartbeats keep it
+        return ctx.tenant
+
+    @app.handler("handed-back")
+    async def handed_back(ctx: Context[Any]) -> Any:
+        if ctx.progress:
+            return ctx.tenant
+        ctx.heartbeat({"seen": True})  # goes along with what ends the delivery
+        return Snooze(1)
+
+    tenants = {"acme": connect("tenant-key"), "other": connect("other-key")}
+    made = {
+        (name, task): client.create_job(
+            JobSpec(schedule=Delay(0), pool="shared/cpu", task=task, lease_sec=1, retry_policy=ONCE)
+        )
+        for name, client in tenants.items()
+        for task in ("held", "handed-back")
+    }
+    async with AsyncClient(server.url, "gpu-key") as client:
+        worker = app.worker(client)
+        running = asyncio.create_task(worker.run())
+        for (name, _), job in made.items():
+            ended = await asyncio.to_thread(_ended, tenants[name], str(job.next_execution_id))
+            assert (ended.status, ended.result, ended.attempt) == ("COMPLETED", name, 1)
+        worker.drain()
+        await running
+
+
+def _ended(client: Client, execution_id: str) -> Execution:
+    wait_until(lambda: client.get_execution(execution_id).status == "COMPLETED", timeout_sec=30)
+    return client.get_execution(execution_id)
 
 
 def test_dead_letters_by_filter(connect: Connect) -> None:

@@ -15,7 +15,7 @@ from schemas.topics import Topics, catalogue
 from streams.config import ProcessorSettings
 from streams.runtime.partition import GivenUp
 from streams.runtime.telemetry import Telemetry
-from streams.transport.log import Log, LogError, LogRetriable
+from streams.transport.log import Log, LogError, LogRefused, LogRetriable
 
 T = TypeVar("T")
 
@@ -47,12 +47,16 @@ def ensure_topics(log: Log, settings: ProcessorSettings, telemetry: Telemetry) -
             )
 
 
-def insist(call: Callable[[], T]) -> T:
-    """Calls until the log answers; GivenUp when it does not or refuses. Only before the loop starts."""
+def insist(call: Callable[[], T], *, made: bool = False) -> T:
+    """Calls until the log answers; GivenUp when it does not or refuses. Only before the loop starts.
+
+    `made`: the topics were just made, so a broker that refuses them has not heard of them yet (each of a
+    cluster's brokers hears for itself)."""
+    waits = (LogRetriable, LogRefused) if made else (LogRetriable,)
     for left in reversed(range(TRIES)):
         try:
             return call()
-        except LogRetriable as error:
+        except waits as error:
             if not left:
                 raise GivenUp(f"no answer from Kafka: {error}") from error
             threading.Event().wait(PAUSE_SEC)

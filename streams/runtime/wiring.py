@@ -52,8 +52,9 @@ def build(
     topics = settings.topics
     ensure_topics(log, settings, telemetry)
     tenants = TenantDirectory(log, topics, settings.partitions, codec, telemetry)
-    insist(tenants.load)
-    insist(partial(tenants.configure, settings.dev_shards, settings.dev_jitter, times.clock.now_ms()))
+    insist(tenants.load, made=True)
+    configure = partial(tenants.configure, settings.dev_shards, settings.dev_jitter, times.clock.now_ms())
+    insist(configure, made=True)
     checkpoint = insist(
         partial(Checkpoint, log, topics, settings.transactional_id, codec, times, telemetry, on_step)
     )

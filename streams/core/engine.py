@@ -54,6 +54,7 @@ from streams.core import digest
 from streams.core.effects import Answer, Effect, Quarantine
 from streams.core.fairness import Fairness
 from streams.core.guards import Guards
+from streams.core.handlers.alarming import sweep
 from streams.core.handlers.cancelling import cancel_execution, cancel_job
 from streams.core.handlers.configuring import configure_pool, configure_tenant
 from streams.core.handlers.discarding import discard_dead_letter
@@ -67,7 +68,7 @@ from streams.core.handlers.timing import pause_after_error, visit
 from streams.core.handlers.triggering import backfill_job, replay_dead_letter, trigger_job
 from streams.core.handlers.vacating import vacate
 from streams.core.invariants import InvariantError, invariant
-from streams.core.limits import WHEEL_AHEAD_MS
+from streams.core.limits import SWEEP_MS, WHEEL_AHEAD_MS
 from streams.core.parking import Parking
 from streams.core.refusals import INTERNAL_ERROR, MISROUTED, Refusal, invalid
 from streams.core.state import Codec, State
@@ -99,6 +100,9 @@ class Engine:
         self._tx: Transaction | None = None
         self._settled_ms = 0
         self._unmatched: list[str] = []
+        self._sweep_ms = 0
+        self._swept_to = b""
+        """Where the pass over what is late goes on, and when; soft, as what it tells is."""
         self._rezoning = 0
         """While a pass over new time zone data goes on: the partition count to record when it is through."""
 
@@ -178,6 +182,9 @@ class Engine:
         if self._rezoning and not more and not recompute_some(tx):
             self._record_meta(tx, self._rezoning)
             self._rezoning = 0
+        if not more and tx.now_ms >= self._sweep_ms:
+            self._swept_to = sweep(tx, self._swept_to)
+            self._sweep_ms = tx.now_ms if self._swept_to else tx.now_ms + SWEEP_MS
         return more
 
     def grant(self) -> None:
@@ -227,7 +234,10 @@ class Engine:
         if self._unmatched or self._rezoning:
             return now_ms
         self.state.timers.load_ahead(now_ms)
-        due = (self.state.timers.next_ms(), self._parking.next_ms(), now_ms + WHEEL_AHEAD_MS // 2)
+        ahead_ms = now_ms + WHEEL_AHEAD_MS // 2
+        if self._swept_to or self._guards.late.waits or self.state.indexes.lines(b"", 1):
+            ahead_ms = min(ahead_ms, self._sweep_ms)
+        due = (self.state.timers.next_ms(), self._parking.next_ms(), ahead_ms)
         return min(at_ms for at_ms in due if at_ms is not None)
 
     def lease_due(self, now_ms: int) -> bool:

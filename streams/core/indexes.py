@@ -52,6 +52,12 @@ class Indexes:
         entries = chain(self._kv.scan(middle, keys.after(first)), self._kv.scan(first, middle))
         return ((key[len(first) :].decode(), int.from_bytes(count, "big")) for key, count in entries)
 
+    def lines(self, behind: bytes, limit: int) -> list[tuple[bytes, str, str, str]]:
+        """Key, pool, priority and tenant of what is runnable, behind a key; of all pools."""
+        start = behind + b"\x00" if behind else keys.LINES
+        found = islice(self._kv.scan(start, keys.after(keys.LINES)), limit)
+        return [(key, *keys.split_line(key)) for key, _ in found]
+
     def waits_in(self, pool_key: str, tenant: str) -> bool:
         """Whether the tenant has runnable executions in the pool."""
         return any(self.number(keys.backlog(pool_key, p, tenant)) for p in keys.PRIORITIES)

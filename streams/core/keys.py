@@ -90,9 +90,18 @@ def manual(job_key: str, kind: str, execution_id: str) -> bytes:
     return manual_prefix(job_key, kind) + execution_id.encode()
 
 
+LINES = b"n"
+
+
 def backlog(pool_key: str, priority: str, tenant: str) -> bytes:
     """How many executions of a tenant and priority are runnable in the pool."""
-    return b"n" + pool_key.encode() + b"\x00" + _PRIORITY[priority] + tenant.encode()
+    return LINES + pool_key.encode() + b"\x00" + _PRIORITY[priority] + tenant.encode()
+
+
+def split_line(key: bytes) -> tuple[str, str, str]:
+    """Pool, priority and tenant of a backlog key."""
+    end = key.index(b"\x00", 1)
+    return key[1:end].decode(), PRIORITIES[key[end + 1]], key[end + 2 :].decode()
 
 
 def running_of_tenant(tenant: str) -> bytes:

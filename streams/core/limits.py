@@ -68,6 +68,7 @@ DEAD_LETTER_FORGET_AFTER_MS = 30 * 86_400_000
 DEAD_LETTER_WARN_MS = 7 * 86_400_000  # before that
 ALERT_FORGET_AFTER_MS = 7 * 86_400_000  # the read model keeps them for longer
 PROBES_MAX = 3  # executions by which a breaker sees whether its target is well
+SWEEP_MS = 10_000  # how often pending executions are looked at for lateness
 WHEEL_AHEAD_MS = 60_000  # timers nearer than this sit in memory
 WHEEL_LANE_MAX = (
     2_000  # per priority, tenant and minute; the rest stays in the store until these were handled

@@ -21,11 +21,13 @@ from schemas.entities import (
     Cursor,
     Entity,
     Execution,
+    ExecutionKind,
     ExecutionStatus,
     Job,
     JobStatus,
     KeptContent,
     Lease,
+    LeaseEnd,
     PartitionMeta,
     Priority,
     Record,
@@ -416,7 +418,20 @@ def alarm_of_execution(execution: Execution) -> int | None:
     """When a person should be told that the execution is still where it is."""
     if execution.status is ExecutionStatus.FAILED and execution.reason != DISCARDED:
         return execution.finished_ms + DEAD_LETTER_FORGET_AFTER_MS - DEAD_LETTER_WARN_MS
+    is_new = execution.status is ExecutionStatus.PENDING and not execution.delivery_count
+    if is_new and execution.lateness_alert_sec:
+        return late_from_ms(execution) + execution.lateness_alert_sec * 1_000 + 1  # above it, not at it
     return None
+
+
+def late_from_ms(execution: Execution) -> int:
+    """The instant from which its lateness counts: a backfill of the past is not late when asked for, nor is
+    what was handed back as long as its lease could have lasted."""
+    if execution.lease_end is LeaseEnd.RELEASED:
+        return max(execution.due_ms, execution.lease_until_ms)
+    if execution.kind is ExecutionKind.BACKFILL:
+        return max(execution.due_ms, execution.fired_ms)
+    return execution.due_ms
 
 
 def due_of_execution(execution: Execution) -> int | None:

@@ -15,6 +15,7 @@ from schemas.replies import Grant, WorkHinted, WorkSeen
 from streams.core.caps import running_max
 from streams.core.effects import Answer
 from streams.core.fairness import Fairness
+from streams.core.handlers.alarming import note_start
 from streams.core.handlers.breaking import note_grant
 from streams.core.handlers.cancelling import is_left_over
 from streams.core.handlers.ending import content_of, end
@@ -166,6 +167,7 @@ def _claim(tx: Transaction, execution: Execution, credit: Credit) -> Grant:
         ),
     )
     note_grant(tx, claimed)
+    note_start(tx, execution)
     lease = tx.state.lease(claimed)
     return Grant(
         execution=claimed,

@@ -17,7 +17,7 @@ from schemas.entities import (
 )
 from schemas.events import CursorMoved, ExecutionCancelled, ExecutionSkipped, JobPaused, LeaseExpired
 from streams.core import keys
-from streams.core.handlers.alarming import warn_of_expiry
+from streams.core.handlers.alarming import tell_of_pending, warn_of_expiry
 from streams.core.handlers.breaking import visit_breaker
 from streams.core.handlers.cancelling import cancel_left_over
 from streams.core.handlers.ending import REAPED, content_of, dead_letter, end, fail_attempt
@@ -62,7 +62,10 @@ def visit(tx: Transaction, key: str, settled_ms: int) -> None:
         else:
             make_ready(tx, execution)
     elif (alarm_ms := alarm_of_execution(execution)) is not None and alarm_ms <= tx.now_ms:
-        warn_of_expiry(tx, execution, alarm_ms)
+        if execution.status in FINAL:
+            warn_of_expiry(tx, execution, alarm_ms)
+        else:
+            tell_of_pending(tx, execution)
 
 
 def must_have_started(execution: Execution, now_ms: int) -> bool:

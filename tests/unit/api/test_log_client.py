@@ -9,6 +9,7 @@ import pytest
 
 from schemas.replies import PartitionStatus
 from tests.unit.api.conftest import Api, MakeApi
+from tests.waiting import wait_until
 
 JOB = {"schedule": {"everySec": 60}}
 
@@ -45,7 +46,8 @@ async def test_a_broker_that_takes_nothing_is_noticed(api: Api, monkeypatch: pyt
     monkeypatch.setattr("api.log_client.STALLED_SEC", 0.1)
     api.log.hold = True
     first = asyncio.create_task(api.post("/v1/jobs", JOB))
-    await asyncio.sleep(0.3)
+    client = api.services.client
+    await asyncio.to_thread(wait_until, lambda: client.waiting == 1 and client._progress.stalled())
     second = await api.post("/v1/jobs", JOB)
     claim = await api.post("/v1/pools/default/claim", {"workerId": "w"})
     assert (second.status_code, second.json()["code"]) == (503, "log_unavailable")

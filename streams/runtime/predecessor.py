@@ -18,7 +18,7 @@ from collections.abc import Iterator
 
 from schemas.replies import PartitionStatus
 from schemas.topics import HEADER_WRITER, Topics
-from streams.runtime.partition import Ambient, Codec
+from streams.runtime.partition import Ambient, Codec, PartitionState
 from streams.runtime.telemetry import Telemetry
 from streams.transport.log import Isolation, Log, Record, TopicPartition
 
@@ -63,6 +63,16 @@ class Predecessors:
             )
             self._log.transactional_writer(writer).close()
             ended.add(writer)
+
+    def stopped(self) -> dict[int, str]:
+        """Partitions that stood still when they were heard of last, and why. Raises LogError."""
+        reasons: dict[int, str] = {}
+        for status in self._statuses():
+            if status.state == PartitionState.STOPPED:
+                reasons[status.partition] = status.reason
+            elif status.state == PartitionState.RUNNING:
+                reasons.pop(status.partition, None)
+        return reasons
 
     def _newest_writer(self, partition: int) -> str:
         """Of the newest event, committed or not: an open transaction's events name the one to end."""

@@ -21,7 +21,16 @@ from streams.runtime.predecessor import Predecessors
 from streams.runtime.restore import Restore, Stage, UnusableStore
 from streams.runtime.starting import StartingStores
 from streams.runtime.telemetry import Telemetry
-from streams.transport.log import Isolation, Log, LogFatal, LogRetriable, Reader, Record, TopicPartition
+from streams.transport.log import (
+    Isolation,
+    Log,
+    LogError,
+    LogFatal,
+    LogRetriable,
+    Reader,
+    Record,
+    TopicPartition,
+)
 
 WAIT_MS = 500
 """A predecessor that lives commits within far less; a longer wait means that it died in a transaction."""
@@ -59,13 +68,23 @@ class Recovery:
         self._telemetry = telemetry
         self._restores: dict[int, Restore] = {}
         self._reader: Reader | None = None
+        self._stopped: dict[int, str] = {}
 
     def __bool__(self) -> bool:
         return bool(self._restores)
 
     def add(self, partition: Partition) -> None:
         """From nothing, or again after a transaction whose outcome is unknown."""
+        if not self._restores:
+            self._look_for_stopped()
         self._restores[partition.number] = Restore(partition)
+
+    def _look_for_stopped(self) -> None:
+        """One look for all that come together; who stopped them could not record it."""
+        try:
+            self._stopped = self._predecessors.stopped()
+        except LogError as error:
+            self._telemetry.warning(f"whether partitions stood still is not known: {error}")
 
     def drop(self, number: int) -> None:
         """The partition is not ours any more, or stands still; what was applied stays in its store."""
@@ -271,6 +290,10 @@ class Recovery:
         partition.mark = msgspec.structs.replace(mark, complete_ms=restore.started_ms)
         partition.restore_remaining = 0
         partition.reason = ""
+        reason = self._stopped.pop(partition.number, None)
+        if reason is not None:
+            detail = f"partition {partition.number} runs again; it stood still: {reason}"
+            partition.alerts.append(("partition_stopped", detail))
         self._telemetry.restore_remaining.labels(str(partition.number)).set(0)
 
     def within_log(self, number: int, positions: Positions) -> Positions:

@@ -8,6 +8,7 @@ import pytest
 
 from schemas import codec
 from schemas.commands import Command
+from schemas.events import AlertRaised
 from streams.core.invariants import InvariantError
 from streams.core.transaction import Source
 from streams.runtime.deciding import FIRE_STEP
@@ -89,6 +90,20 @@ def test_a_broken_invariant_stops_its_partition_and_no_other() -> None:
     assert process.partition(1 - broken).positions.work == 1
     assert world.statuses()[-1].state in {"STOPPED", "RUNNING"}
     assert world.types(broken) == ["PartitionOpened"]
+    process.processor.stop()
+    again = world.live("b")
+    world.run(again)
+    alerts = [
+        event.alert
+        for event in (codec.decode(each.value or b"") for each in world.events(broken))
+        if isinstance(event, AlertRaised)
+    ]
+    assert [(alert.kind, alert.tenant) for alert in alerts] == [("partition_stopped", "")]
+    assert "the lease epoch fell" in alerts[0].detail
+    assert again.metric("alerts_total", kind="partition_stopped") == 0  # told by who stopped it
+    again.processor.stop()
+    world.run(world.live("c"))
+    assert world.types(broken).count("AlertRaised") == 1
 
 
 def test_a_handler_that_raises_quarantines_its_command_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:

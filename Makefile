@@ -67,11 +67,14 @@ scenarios: $(VENV) ## worker fleet crash, top of the hour, failover of the log: 
 sim: $(VENV) ## the whole cluster under faults in virtual time: SEEDS=1000, or SEED=7 with its ledger
 	@PYTHONHASHSEED=0 $(RUN) -m tests.simulation $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),100))
 
-bench: $(VENV) ## a quick set of benchmarks; docs/benchmarks.md says how to read them (5 minutes)
+bench: $(VENV) ## a quick set of benchmarks; docs/benchmarks.md says how to read them (8 minutes)
 	@$(RUN) -m dev.kafka
 	@$(RUN) -m bench.core --registered 10000 100000
 	@$(RUN) -m bench.next_occurrence --hashed 200000
 	@$(RUN) -m bench.processor -n 10000
+	@$(RUN) -m bench.dispatch -n 10000
+	@$(RUN) -m bench.registration -n 1000 --batches 10
+	@$(RUN) -m bench.killed --seconds 20
 	@$(RUN) -m bench.fairness flood -n 5000
 	@$(RUN) -m bench.fairness midnight -n 5000 --tenants 100
 	@for shards in 1 8; do \

@@ -138,7 +138,7 @@ def _git(*command: str) -> str:
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
-    """p50, p99, least and most."""
+    """p50, p90, p99, p99.9, least and most."""
     if not values:
         return {}
     ordered = sorted(values)
@@ -146,6 +146,8 @@ def spread(values: Sequence[float]) -> dict[str, float]:
     return {
         "min": round(ordered[0], 2),
         "p50": round(ordered[last // 2], 2),
+        "p90": round(ordered[min(last, len(ordered) * 90 // 100)], 2),
         "p99": round(ordered[min(last, len(ordered) * 99 // 100)], 2),
+        "p999": round(ordered[min(last, len(ordered) * 999 // 1000)], 2),
         "max": round(ordered[-1], 2),
     }

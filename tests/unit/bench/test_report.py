@@ -25,8 +25,15 @@ def test_what_one_run_never_reached_has_no_median() -> None:
 
 
 def test_spread() -> None:
-    assert spread(range(1, 101)) == {"min": 1, "p50": 50, "p99": 100, "max": 100}
-    assert spread([7.0]) == {"min": 7.0, "p50": 7.0, "p99": 7.0, "max": 7.0}
+    assert spread(range(1, 1001)) == {
+        "min": 1,
+        "p50": 500,
+        "p90": 901,
+        "p99": 991,
+        "p999": 1000,
+        "max": 1000,
+    }
+    assert set(spread([7.0]).values()) == {7.0}
     assert spread([]) == {}
 
 

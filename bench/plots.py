@@ -1,0 +1,155 @@
+"""Plots of the saved results: `python -m bench.plots` writes docs/plots/*.svg.
+
+The newest result of each scenario and setting on the machine that was measured last. A plot for which nothing
+was saved is not written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.compare import load
+from bench.report import RESULTS, ROOT
+from bench.svg import Axis, Chart
+
+PLOTS = ROOT / "docs" / "plots"
+QUANTILES = ("p50", "p90", "p99", "p999", "max")
+
+Result = Mapping[str, Any]
+
+
+def newest(folder: Path) -> dict[str, list[Result]]:
+    """The newest results by scenario, of the machine that has the newest of all."""
+    found = [results[-1] for results in load(folder).values()]
+    last = max(found, key=lambda result: str(result["date"]), default=None)
+    by_scenario: dict[str, list[Result]] = {}
+    for result in sorted(found, key=lambda result: str(result["date"])):
+        if last is not None and _machine(result) == _machine(last):
+            by_scenario.setdefault(result["scenario"], []).append(result)
+    return by_scenario
+
+
+def _machine(result: Result) -> tuple[str, int]:
+    """As `bench.compare` tells them apart: a new kernel makes no other machine."""
+    return result["machine"]["cpu"], result["machine"]["cores"]
+
+
+def lateness(results: Sequence[Result]) -> Chart | None:
+    """The steady rate, by system: the share of executions that came within so many milliseconds."""
+    lines = {}
+    for result in results:
+        late = result["figures"]["receivedLateMs"]
+        points = [(float(at), late[name]) for at, name in enumerate(QUANTILES) if name in late]
+        lines[str(result["settings"]["system"])] = points
+    if not lines:
+        return None
+    labels = ("50 %", "90 %", "99 %", "99.9 %", "all")
+    return Chart(
+        "Lateness at a steady rate",
+        Axis("of the executions", labels=labels),
+        Axis("at most so late, ms", log=True),
+        lines,
+    )
+
+
+def herd(results: Sequence[Result]) -> Chart | None:
+    """Executions a second, by system."""
+    found = {str(each["settings"]["system"]): each["figures"]["executionsPerSec"] for each in results}
+    if not found:
+        return None
+    bars = [(float(at), float(value)) for at, value in enumerate(found.values())]
+    axis = Axis("", labels=tuple(found))
+    return Chart("A herd due at one instant", axis, Axis("executions a second"), bars=bars)
+
+
+def kill(results: Sequence[Result]) -> Chart | None:
+    """Lateness in the seconds around a kill -9."""
+    if not results:
+        return None
+    curves = results[-1]["figures"]["lateMsBySec"]
+    names = {"killed": "partitions of the killed one", "others": "others"}
+    lines = {names[name]: _points(curves[name]) for name in ("killed", "others")}
+    return Chart(
+        "kill -9 of one of two processors",
+        Axis("seconds after the kill"),
+        Axis("latest execution that came, ms late", log=True),
+        lines,
+    )
+
+
+def _points(curve: Mapping[str, float]) -> list[tuple[float, float]]:
+    return [(float(at), max(1.0, value)) for at, value in curve.items()]
+
+
+def registered(results: Sequence[Result]) -> Chart | None:
+    """CPU of firing a due job beside so many that are not due."""
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for result in results:
+        count, cpu = float(result["settings"]["registered"]), result["figures"]["cpuUs"]
+        for name, key in (("fire a due job", "fire"), ("turn with nothing due", "idleTurn")):
+            lines.setdefault(name, []).append((count, cpu[key]))
+    if not lines:
+        return None
+    lines = {name: sorted(points) for name, points in lines.items()}
+    return Chart("Cost against registered jobs", Axis("registered jobs", log=True), Axis("CPU µs"), lines)
+
+
+def partitions(results: Sequence[Result]) -> Chart | None:
+    """CPU an execution by the number of partitions, one process."""
+    lines: dict[str, list[tuple[float, float]]] = {"processor": [], "broker": []}
+    for result in results:
+        if result["settings"]["processors"] == 1:
+            count, cpu = float(result["settings"]["partitions"]), result["figures"]["cpuUsPerExecution"]
+            lines["processor"].append((count, cpu["p0"]))
+            if "broker" in cpu:
+                lines["broker"].append((count, cpu["broker"]))
+    lines = {name: sorted(points) for name, points in lines.items() if points}
+    if not lines:
+        return None
+    return Chart("Cost against partitions", Axis("partitions", log=True), Axis("CPU µs an execution"), lines)
+
+
+def memory(results: Sequence[Result]) -> Chart | None:
+    """Resident memory of one processor by registered jobs."""
+    points = sorted(
+        (float(each["settings"]["n"]), each["figures"]["memoryMib"]["steady"]) for each in results
+    )
+    if not points:
+        return None
+    return Chart(
+        "Memory of one processor", Axis("registered jobs", log=True), Axis("MiB"), {"resident": points}
+    )
+
+
+CHARTS: Mapping[str, tuple[str, Callable[[Sequence[Result]], Chart | None]]] = {
+    "lateness": ("peers-steady", lateness),
+    "herd": ("peers-herd", herd),
+    "kill": ("killed", kill),
+    "registered": ("duescan", registered),
+    "partitions": ("growth", partitions),
+    "memory": ("registered", memory),
+}
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder with the saved results")
+    parser.add_argument("--to", type=Path, default=PLOTS, help="folder for the plots")
+    options = parser.parse_args()
+    results = newest(options.results)
+    options.to.mkdir(parents=True, exist_ok=True)
+    for name, (scenario, make) in CHARTS.items():
+        chart = make(results.get(scenario, []))
+        if chart is None:
+            sys.stderr.write(f"{name}: no saved result of {scenario}\n")
+        else:
+            (options.to / f"{name}.svg").write_text(chart.svg())
+
+
+if __name__ == "__main__":
+    main()

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from api.work.away import Away
 from api.work.credit import Ledger, Offers, Report
 from api.work.placing import Draft, Plan, Room
+from api.work.shares import Underway
 from api.work.waiting import Checks, Claim, Recent, Waiting
 from schemas.commands import Slot
 from schemas.replies import Grant, Granted, WorkHinted, WorkSeen
@@ -85,6 +86,7 @@ class Asker:
         self._away = Away(now)
         self._checks = Checks(partitions)
         self._fairness = Fairness()
+        self._underway = Underway()
         self._granted = Recent(now)
         self._answered = Recent(now)
         self._actions = Actions()
@@ -344,7 +346,7 @@ class Asker:
         draft = Draft(ledgers)
         self._follow_workers(ledgers, draft)
         whole = now < self._busy_until or any(each.report.backlog > BUSY_WORK for each in ledgers)
-        plan = Plan(ledgers, draft, self._room, self.offers, self._fairness, now, whole=whole)
+        plan = Plan(ledgers, draft, self._room, self.offers, self._fairness, self._underway, now, whole=whole)
         self._capped = plan.make(self.max_running)
         cost_sec = 0.0
         for number, ledger in enumerate(ledgers):

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 
+from api.work.running import Running
 from schemas.replies import Granted, Waiting, WorkHinted, WorkSeen
 
 PARK_SEC = 10
@@ -108,8 +109,8 @@ class Ledger:
     """Its newest word."""
     allotted: dict[str, int] = field(default_factory=dict)
     """Credit placed here for the sake of a tenant and not used yet."""
-    running_of: dict[str, int] = field(default_factory=dict)
-    """How many of each tenant run there, at most: also of those that do not wait now."""
+    running: Running = field(default_factory=Running)
+    """How many of each tenant run there."""
     wanting_since: float = 0.0
     """Since when it has work that nobody here was offered; 0: it has none."""
     sent_at: float = -1e9
@@ -180,6 +181,7 @@ class Ledger:
         for sent in self._sent:
             for worker_id, count in workers.items():
                 sent.use(worker_id, count)
+        self.running.granted(tenants)
         for tenant, count in tenants.items():
             left = self.allotted.pop(tenant, 0) - count
             if left > 0:
@@ -243,14 +245,7 @@ class Ledger:
             self.wanting_since = 0.0
         elif not self.wanting_since:
             self.wanting_since = now
-        self._count_running()
-
-    def _count_running(self) -> None:
-        """The report names the tenants that wait; the others run at most what is left of all that run."""
-        told = {row.tenant: row.running for row in self.report.waiting}
-        rest = max(0, self.report.running - sum(told.values()))
-        untold = {tenant: min(count, rest) for tenant, count in self.running_of.items() if tenant not in told}
-        self.running_of = told | {tenant: count for tenant, count in untold.items() if count}
+        self.running.told(report.waiting, report.running, now)
         if sum(self.allotted.values()) > self.placed_total:
             self.allotted.clear()
 

@@ -12,7 +12,7 @@ import heapq
 from collections.abc import Iterator, Sequence
 
 from api.work.credit import Ledger, Offers
-from api.work.shares import allot
+from api.work.shares import Underway, allot
 from streams.core.fairness import Fairness
 from streams.core.limits import SLOTS_PER_REQUEST_MAX
 
@@ -112,12 +112,13 @@ class Plan:
         room: Room,
         offers: Offers,
         fairness: Fairness,
+        underway: Underway,
         now: float,
         *,
         whole: bool = False,
     ) -> None:
         self._ledgers, self._draft, self._room, self._offers = ledgers, draft, room, offers
-        self._fairness, self._now, self._whole = fairness, now, whole
+        self._fairness, self._underway, self._now, self._whole = fairness, underway, now, whole
         self._numbers = {ledger.partition: number for number, ledger in enumerate(ledgers)}
         self._budget = room.total
         silent = {number for number, ledger in enumerate(ledgers) if ledger.silent(now)}
@@ -159,7 +160,7 @@ class Plan:
         if not needs:
             return
         before = list(self._draft.totals)
-        wanted = allot(self._ledgers, needs, self._budget, self._fairness)
+        wanted = allot(self._ledgers, needs, self._budget, self._fairness, self._underway, self._now)
         if self._whole:
             self._hand_out_whole(wanted)
         else:

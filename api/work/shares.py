@@ -8,6 +8,7 @@ partitions report who waits and how many run; what was granted or offered since 
 from __future__ import annotations
 
 import heapq
+import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,11 +21,36 @@ from streams.core.priorities import by_turn
 
 STEPS = 256
 """Decisions about one lot of room; a larger lot goes in larger pieces."""
+USUAL_SEC = 1.0
+"""Over so long what is on its way is averaged."""
+LEAST = 0.01
+"""Less than that is nothing, if nothing more comes."""
 POOL = ""
 """A `Fairness` of its own for each pool: it needs no name."""
 
 
 Key = tuple[float, float, str]
+
+
+class Underway:
+    """How much credit of each tenant is on its way on average, lately."""
+
+    def __init__(self) -> None:
+        self._usual: dict[str, float] = {}
+        self._seen_at = 0.0
+
+    def see(self, offered: Mapping[str, int], now: float) -> Mapping[str, float]:
+        """So much it is now; what is usual."""
+        part = 1 - math.exp((self._seen_at - now) / USUAL_SEC)
+        self._seen_at = now
+        usual: dict[str, float] = {}
+        for tenant in self._usual.keys() | offered.keys():
+            before = self._usual.get(tenant, 0.0)
+            value = before + part * (offered.get(tenant, 0) - before)
+            if value > LEAST or tenant in offered:
+                usual[tenant] = value
+        self._usual = usual
+        return usual
 
 
 @dataclass(slots=True, eq=False)
@@ -38,7 +64,12 @@ class _Line:
 
 
 def allot(
-    ledgers: Sequence[Ledger], needs: Mapping[int, int], budget: int, fairness: Fairness
+    ledgers: Sequence[Ledger],
+    needs: Mapping[int, int],
+    budget: int,
+    fairness: Fairness,
+    underway: Underway,
+    now: float,
 ) -> dict[int, int]:
     """How much each partition (by its place among the ledgers) gets of `budget`, at most what it needs.
     Remembers in the ledgers for which tenant."""
@@ -46,7 +77,7 @@ def allot(
         for number, need in needs.items():
             _allot_all(ledgers[number], need)
         return dict(needs)
-    loads = _loads(ledgers)
+    loads = _loads(ledgers, underway, now)
     queues = {
         priority: [(_key(line, loads, fairness), line) for line in lines]
         for priority, lines in _lines(ledgers, needs).items()
@@ -76,7 +107,7 @@ def allot(
 
 
 def _first(
-    queue: list[tuple[Key, _Line]], left: Mapping[int, int], loads: Mapping[str, int], fairness: Fairness
+    queue: list[tuple[Key, _Line]], left: Mapping[int, int], loads: Mapping[str, float], fairness: Fairness
 ) -> tuple[_Line, int] | None:
     """The next tenant of a priority and its partition. Keys only grow meanwhile, so an old one at the top is
     put right when it comes up."""
@@ -93,8 +124,10 @@ def _first(
     return None
 
 
-def _key(line: _Line, loads: Mapping[str, int], fairness: Fairness) -> Key:
-    return (loads.get(line.tenant, 0) / line.weight, fairness.start(POOL, line.tenant), line.tenant)
+def _key(line: _Line, loads: Mapping[str, float], fairness: Fairness) -> Key:
+    # Half of the next one counts: else small shares, which one more moves most, were too large on average.
+    load = loads.get(line.tenant, 0) + 0.5
+    return (load / line.weight, fairness.start(POOL, line.tenant), line.tenant)
 
 
 def _allot(ledger: Ledger, tenant: str, units: int) -> None:
@@ -127,13 +160,19 @@ def _lines(ledgers: Sequence[Ledger], needs: Mapping[int, int]) -> dict[str, lis
     return lines
 
 
-def _loads(ledgers: Sequence[Ledger]) -> dict[str, int]:
-    """What each tenant runs or was offered, over all partitions."""
-    loads: dict[str, int] = {}
+def _loads(ledgers: Sequence[Ledger], underway: Underway, now: float) -> dict[str, float]:
+    """What each tenant runs or was offered, over all partitions, less what is usually on its way: slots that
+    are not held count for nobody, else who has short runs, and always some on their way, would hold less."""
+    loads: dict[str, float] = {}
     for ledger in ledgers:
-        for counts in (ledger.running_of, ledger.allotted):
-            for tenant, count in counts.items():
-                loads[tenant] = loads.get(tenant, 0) + count
+        for tenant, count in ledger.running.now(now).items():
+            loads[tenant] = loads.get(tenant, 0) + count
+    offered: dict[str, int] = {}
+    for ledger in ledgers:
+        for tenant, count in ledger.allotted.items():
+            offered[tenant] = offered.get(tenant, 0) + count
+    for tenant, usual in underway.see(offered, now).items():
+        loads[tenant] = loads.get(tenant, 0) + offered.get(tenant, 0) - usual
     return loads
 
 

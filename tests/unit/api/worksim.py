@@ -137,7 +137,7 @@ class Simulation:
         processor.dead_until = self.now + away_sec
         for partition in processor.partitions:
             self.cluster.rebuild(partition)
-        self.at(processor.dead_until, self._turn, processor)
+        self._turn_at(processor.dead_until, processor)
 
     # -- messages
 
@@ -158,15 +158,21 @@ class Simulation:
         self._wake(partition)
 
     def _wake(self, partition: int) -> None:
-        processor = next(each for each in self._processors if partition in each.partitions)
-        if not processor.turning:
-            processor.turning = True
-            self.at(max(self.now, processor.free_at, processor.dead_until), self._turn, processor)
+        self._turn_at(self.now, next(each for each in self._processors if partition in each.partitions))
 
-    def _turn(self, processor: _Processor) -> None:
+    def _turn_at(self, when: float, processor: _Processor) -> None:
+        when = max(when, processor.free_at, processor.dead_until)
+        if when < processor.next_at:
+            processor.next_at = when
+            self.at(when, self._turn, processor, when)
+
+    def _turn(self, processor: _Processor, when: float) -> None:
         """One transaction over the partitions that have something to do."""
-        processor.turning = False
-        if self.now < processor.dead_until or self.now < processor.free_at:
+        if when != processor.next_at:
+            return
+        processor.next_at = float("inf")
+        if self.now < processor.dead_until:
+            self._turn_at(self.now, processor)
             return
         busy = [p for p in processor.partitions if self._inboxes[p] or p in processor.more]
         busy += [p for p in processor.partitions if p not in busy and self.cluster.is_due(p)]
@@ -190,12 +196,9 @@ class Simulation:
             if isinstance(reply, Granted | WorkHinted | WorkSeen) and self.chance.random() >= self.lost:
                 for _ in range(1 + (self.chance.random() < self.twice)):
                     self.at(processor.free_at, self._reply, partition, reply)
-        if processor.more:
-            processor.turning = True
-            self.at(processor.free_at, self._turn, processor)
-        else:
-            wakeup_ms = self.cluster.wakeup_ms(processor.partitions)
-            self.at(max(processor.free_at, (wakeup_ms - self._began_ms) / 1000), self._turn, processor)
+        wakeup_ms = self.cluster.wakeup_ms(processor.partitions)
+        at = self.now if processor.more else (wakeup_ms - self._began_ms) / 1000
+        self._turn_at(max(at, self.now + 0.0005), processor)
 
     def _reply(self, partition: int, reply: Granted | WorkHinted | WorkSeen) -> None:
         self._message("out", partition, self._heard, reply)
@@ -211,7 +214,7 @@ class _Processor:
     partitions: list[int]
     free_at: float = 0.0
     dead_until: float = 0.0
-    turning: bool = False
+    next_at: float = float("inf")
     more: set[int] = field(default_factory=set)
 
 

@@ -3,7 +3,7 @@
 # Java 17+ with Maven for a broker.
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo test quick check lint types contracts tests walk sim chaos scenarios bench peers lock fmt clean
+.PHONY: help up demo test quick check lint types contracts tests walk sim chaos scenarios fuzz bench peers lock fmt clean
 
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
@@ -66,6 +66,10 @@ scenarios: $(VENV) ## worker fleet crash, top of the hour, failover of the log: 
 
 sim: $(VENV) ## the whole cluster under faults in virtual time: SEEDS=1000, or SEED=7 with its ledger
 	@PYTHONHASHSEED=0 $(RUN) -m tests.simulation $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),100))
+
+fuzz: $(VENV) ## schemathesis against the OpenAPI description of a running server (EXAMPLES=30)
+	@$(RUN) -m dev.kafka
+	@FUZZ_EXAMPLES=$(or $(EXAMPLES),30) $(RUN) -m pytest -q tests/integration/test_openapi_fuzz.py
 
 bench: $(VENV) ## a quick set of benchmarks; docs/benchmarks.md says how to read them (8 minutes)
 	@$(RUN) -m dev.kafka

@@ -145,9 +145,10 @@ def fleet_crash(stage: Stage) -> Outcome:
         promises += submit(client, IN_FLIGHT // 2, wall_ms() + 1_000, SLOW_SEC)
         # The quick half has had its effect and is not done, the slow half has not had it yet.
         stage.until(lambda: stage.effects.counts()["effects"] >= IN_FLIGHT // 2, "effects of the quick half")
-        in_flight = running(stage)
         for name in fleet:
             stage.kill_worker(name)
+        stage.follower.reached_the_end()
+        in_flight = running(stage)
         probe = Probe(stage)
         stage.until(lambda: probe.asked >= 20, "probes while no worker lives")
         stage.start_worker(IN_FLIGHT)

@@ -277,6 +277,8 @@ class Plan:
                 workers, number = thin[0]
                 credit = self._room.of(worker) - (parts - 1) * side if part == 0 else side
                 if workers >= (COVER if part else RESERVE) or not self._give(number, worker, credit):
+                    if part == 0:
+                        return  # the one with the fewest has enough; thousands may be left
                     break
                 lacking -= workers < COVER
                 heapq.heapreplace(thin, (len(self._draft.target(number)), number))

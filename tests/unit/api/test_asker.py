@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from api.work.asker import CHECK_SEC, IMPATIENT_SEC, INTEREST_SEC, Actions, Asker
 from api.work.credit import PARK_SEC, RENEW_SEC, SILENT_SEC, SLACK_SEC
+from api.work.placing import COVER, RESERVE, Room
 from api.work.waiting import Claim
 from schemas.commands import RequestWork
 from schemas.entities import Content, Execution, ExecutionKind, ExecutionStatus, Policies, Priority
@@ -477,3 +479,37 @@ def test_a_pass_that_is_cut_is_one_answer_and_its_end_gives_the_rest_back() -> N
     ((answered, grants),) = pool.act().answers
     assert (answered, len(grants)) == (token, 3)
     assert pool.asker.ledgers[0].ceiling("w") == 0
+
+
+@pytest.mark.parametrize("k", [1, 64])
+def test_what_happens_costs_as_much_as_its_workers_not_as_all_that_wait(
+    k: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counted: how many workers a plan looks at, and how many requests name."""
+    pool = Pool(k=k)
+    for number in range(5_000):
+        pool.claim(f"w{number}", wait=1_000)
+    actions = pool.act()
+    named = sum(len(request.slots) for request in actions.requests)
+    assert k * COVER <= named <= k * RESERVE
+    pool.see_all(actions)
+    looked_at: list[str] = []
+    of = Room.of
+
+    def counted(room: Room, worker_id: str) -> int:
+        looked_at.append(worker_id)
+        return of(room, worker_id)
+
+    monkeypatch.setattr(Room, "of", counted)
+    named = 0
+    for number in range(200):
+        partition = number % k
+        worker = next(iter(pool.asker.ledgers[partition].placed()))
+        pool.asker.granted(granted(partition, 1 + number // k, [grant(number, worker)]), pool.now)
+        for step in (0.004, 0.004):
+            actions = pool.act(step)
+            named += sum(len(request.slots) for request in actions.requests)
+            pool.see_all(actions)
+        pool.claim(worker, wait=1_000)
+    assert len(looked_at) <= 20 * 200
+    assert named <= 20 * 200

@@ -65,19 +65,14 @@ def play(
 
         _recovered(stage, "the start")
         tell(f"load runs: {stage.completed()} executions done")
-        coming: list[Fault] = []
+        coming = chance.sample(faults, len(faults))
         while coming or time.monotonic() - begun < seconds:
-            if not coming:
-                coming = list(faults)
-                chance.shuffle(coming)
-            fault = coming.pop()
+            fault = coming.pop() if coming else chance.choice(faults)
             told = fault(stage, chance)
             sec = _recovered(stage, told)
             result.faults[fault.__name__] += 1
             result.recovery_sec.append(sec)
             tell(f"{told}; {RECOVERED} more done {sec:.1f} s later")
-            if time.monotonic() - begun > seconds and set(result.faults) >= {one.__name__ for one in faults}:
-                break
         load.end()
         sec = stage.until_over(load.job_ids, DRAIN_SEC)
         tell(f"calm: everything was over after {sec:.1f} s; {len(load.promises)} jobs were acknowledged")

@@ -15,6 +15,7 @@ from schemas.entities import Execution, ExecutionStatus, Tenant
 
 # Longer than a partition may take to hear of a change.
 HEARD_MS = 30_000
+_UNBOUNDED = 1 << 60
 
 
 class Caps:
@@ -23,14 +24,11 @@ class Caps:
     def __init__(self, report: Report) -> None:
         self._report = report
         self._running: Counter[tuple[int, str]] = Counter()
-        self._settings: dict[str, list[tuple[int, Tenant]]] = defaultdict(list)
+        self._settings: dict[str, dict[int, tuple[int, Tenant]]] = defaultdict(dict)
 
     def configured(self, settings: Tenant, at_ms: int) -> None:
-        """Settings as of now; those that may still be in force are kept beside them."""
-        known = self._settings[settings.tenant]
-        known.append((at_ms, settings))
-        while len(known) > 1 and known[1][0] <= at_ms - HEARD_MS:
-            del known[0]
+        """Settings since an instant; they may come in any order, and more than once."""
+        self._settings[settings.tenant][settings.version] = (at_ms, settings)
 
     def changed(self, partition: int, now: Execution, before: Execution | None, *, judged: bool) -> None:
         """An execution is now as given."""
@@ -65,14 +63,12 @@ class Caps:
         return caps
 
     def _in_force(self, tenant: str, at_ms: int) -> list[Tenant]:
-        known = self._settings.get(tenant, [])
-        at = [settings for n, (_, settings) in enumerate(known) if not _is_past(known, n, at_ms)]
-        # Before its first settings a tenant has the defaults.
-        if not known or known[0][0] > at_ms - HEARD_MS:
-            at.append(Tenant(tenant=tenant))
-        return at
-
-
-def _is_past(known: list[tuple[int, Tenant]], at: int, now_ms: int) -> bool:
-    """Whether newer settings have replaced these for everybody."""
-    return at + 1 < len(known) and known[at + 1][0] <= now_ms - HEARD_MS
+        """Those that some partition may have gone by: the newest that all have heard of, and newer ones."""
+        known = [one for _, one in sorted(self._settings.get(tenant, {}).items())]
+        heard = [n for n, (since_ms, _) in enumerate(known) if since_ms <= at_ms - HEARD_MS]
+        if heard:
+            return [settings for _, settings in known[heard[-1] :]]
+        # Before its first settings a tenant has the defaults; what was before others is not known.
+        first = known[0][1].version if known else 1
+        before = Tenant(tenant=tenant, max_running=1_000 if first <= 1 else _UNBOUNDED)
+        return [before, *(settings for _, settings in known)]

@@ -19,7 +19,7 @@ from projections.checker.skips import KEPT_MAX
 from projections.checker.words import Words
 from schemas import ids
 from schemas.commands import WorkCommand
-from schemas.entities import Content, Execution, ExecutionKind, Job, JobStatus, Policies
+from schemas.entities import Content, Execution, ExecutionKind, Job, JobStatus, Policies, Tenant
 from schemas.events import (
     CursorEvent,
     Event,
@@ -62,6 +62,10 @@ class Checker:
         against the lease that its worker showed. Who feeds one such record must feed all of them."""
         self._words.said(partition, offset, command)
 
+    def configured(self, settings: Tenant, at_ms: int) -> None:
+        """A tenant's settings since an instant, as the tenants topic has them; best before all events."""
+        self._caps.configured(settings, at_ms)
+
     def take(self, partition: int, event: Event) -> None:
         """The next event of a partition."""
         self.report.events += 1
@@ -78,7 +82,7 @@ class Checker:
             case JobEvent():
                 self._job(event, judged=judged)
             case TenantConfigured():
-                self._caps.configured(event.configured, event.at_ms)
+                self.configured(event.configured, event.at_ms)
             case LeaseExtended():
                 if judged:
                     self._extended(partition, event)

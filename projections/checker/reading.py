@@ -7,12 +7,12 @@ Held in memory: what the checker holds, and of `work` no more than one batch bey
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from projections.checker.checker import Checker
 from schemas import codec
 from schemas.commands import WorkCommand
-from schemas.events import Event
+from schemas.events import Event, TenantConfigured
 from schemas.topics import Topics
 from streams.transport.log import Isolation, Log, LogError, LogRetriable, Reader, Record, TopicPartition
 
@@ -32,6 +32,8 @@ def read_all(log: Log, topics: Topics, checker: Checker, say: Callable[[str], No
     count = log.partitions(topics.events)
     if not count:
         raise UnreadableError(f"there is no topic {topics.events}")
+    for event in _tenants(log, TopicPartition(topics.tenants, 0)):
+        checker.configured(event.configured, event.at_ms)
     ends = {
         number: log.end_offset(TopicPartition(topics.events, number), Isolation.COMMITTED)
         for number in range(count)
@@ -40,6 +42,27 @@ def read_all(log: Log, topics: Topics, checker: Checker, say: Callable[[str], No
         before = checker.report.events
         _Partition(log, topics, checker, number).read(end)
         say(f"partition {number}: {checker.report.events - before} events")
+
+
+def _tenants(log: Log, topic: TopicPartition) -> Iterator[TenantConfigured]:
+    """Settings that the tenants topic holds now: what is in no partition's events, such as a development
+    server's, and what partitions that are read early went by."""
+    end = log.end_offset(topic, Isolation.COMMITTED)
+    reader = log.reader(Isolation.COMMITTED)
+    try:
+        reader.assign({topic: log.start_offset(topic)})
+        for _ in range(IDLE_POLLS_MAX):
+            if reader.position(topic) >= end:
+                return
+            for record in _poll(reader):
+                try:
+                    event = codec.decode(record.value) if record.value is not None else None
+                except codec.UndecodableError:
+                    continue  # processors go by what they knew before
+                if isinstance(event, TenantConfigured):
+                    yield event
+    finally:
+        reader.close()
 
 
 class _Partition:

@@ -18,6 +18,7 @@ from schemas.entities import (
     LeaseEnd,
     OverlapPolicy,
     SkipReason,
+    Tenant,
     WaitingFor,
 )
 from schemas.events import (
@@ -230,6 +231,39 @@ def test_the_word_of_a_replaced_worker_is_found() -> None:
     work = [(offset, stale(command)) for offset, command in world.work]
     assert judged(log, world.now_ms, work).found == {Kind.ACCEPTED_TWICE: 19}
     assert judged(log, world.now_ms).good
+
+
+@pytest.mark.parametrize(
+    ("settings", "found"),
+    [
+        ([], 0),
+        ([(1, 0, 2)], 1),
+        ([(1, 0, 2), (1, 0, 2)], 1),
+        ([(2, 0, 4), (1, 0, 2)], 0),
+        ([(1, 40, 2)], 0),  # perhaps not heard of everywhere
+        ([(3, 40, 2)], 0),  # and what was before them is not known
+        ([(1, 0, 5), (2, 40, 2)], 0),
+        ([(1, 0, 5), (2, 10, 2)], 1),
+        ([(1, 0, 2), (2, 10, 5)], 0),
+    ],
+)
+def test_caps_are_held_as_far_as_partitions_may_know_them(
+    settings: list[tuple[int, int, int]], found: int
+) -> None:
+    """Three run at once from second 60 on; settings are (version, since which second, maxRunning)."""
+    world = World("2026-05-01T00:00:00Z")
+    for job_id in ("a", "b", "c"):
+        world.register(job_id, delay_sec=60)
+    world.at(60)
+    assert len(world.claim("A", 3)) == 3
+    checker = Checker()
+    for version, since_sec, most in settings:
+        told = Tenant(tenant="acme", version=version, max_running=most)
+        checker.configured(told, world.start_ms + since_sec * 1_000)
+    for _, event in log_of(world):
+        if event is not None:
+            checker.take(0, event)
+    assert checker.report.found[Kind.CAP] == found
 
 
 def test_a_time_out_backs_off_by_the_policy() -> None:

@@ -110,7 +110,7 @@ def find_costs() -> Costs:
         memory_mib=registered["memoryMib"]["steady"],
         memory_jobs=jobs,
         store_bytes_per_job=registered["diskMib"]["store"] * 2**20 / jobs,
-        rebuilt_per_sec=_newest("rebuild", "n")["eventsPerSec"],
+        rebuilt_per_sec=1e6 / _newest("rebuild", "n")["cpuUsPerEvent"],
     )
 
 
@@ -156,7 +156,7 @@ def _head(wanted: Wanted, costs: Costs, octets: Octets) -> str:
         ("read model, CPU µs an execution", f"{costs.read_model_us:.0f}"),
         ("store, bytes a registered job", f"{costs.store_bytes_per_job:.0f}"),
         (f"memory of a processor with {costs.memory_jobs:,} jobs, MiB", f"{costs.memory_mib:.0f}"),
-        ("rebuild, events a second", f"{costs.rebuilt_per_sec:,.0f}"),
+        ("rebuild, events a second of a core", f"{costs.rebuilt_per_sec:,.0f}"),
         ("events an execution", f"{octets.events_count:.1f}"),
         ("their bytes", f"{octets.events:.0f}"),
         ("event of a registration with 200 bytes of payload, bytes", f"{octets.registered:.0f}"),

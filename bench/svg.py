@@ -48,8 +48,8 @@ class Axis:
             powers = range(round(math.log10(low)), round(math.log10(high)) + 1)
             return [(10.0**power, _short(10.0**power)) for power in powers]
         step = _round_step((high - low) / TICKS)
-        count = math.floor((high - low) / step + 1e-9)
-        return [(low + step * number, _short(low + step * number)) for number in range(count + 1)]
+        first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+        return [(step * number, _short(step * number)) for number in range(first, last + 1)]
 
     def _of(self, value: float) -> float:
         return math.log10(max(value, 1e-3)) if self.log else value

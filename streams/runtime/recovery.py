@@ -268,15 +268,21 @@ class Recovery:
     def _caught_up(self, restore: Restore) -> bool:
         if restore.stage is not Stage.REPLAY or self._reader is None:
             return False
-        position = self._reader.position(self._events(restore.partition))
+        tp = self._events(restore.partition)
+        position = self._reader.position(tp)
         restore.partition.restore_remaining = max(0, restore.target - position)
         if position >= restore.target:
             return True
+        now_ms = self._monotonic_ms()
         if position != restore.position:
             restore.position = position
-            restore.waiting_since_ms = self._monotonic_ms()
-        # Events sent in a transaction that never got to its offsets hold the replay back, nothing else.
-        self._lose_patience(restore)
+            restore.waiting_since_ms = now_ms
+        elif now_ms - restore.waiting_since_ms >= WAIT_MS:
+            if position < self._log.end_offset(tp, Isolation.COMMITTED):
+                # There is something to read: the reader gave other partitions theirs first.
+                restore.waiting_since_ms = now_ms
+            # Events sent in a transaction that never got to its offsets hold the replay back, nothing else.
+            self._lose_patience(restore)
         return False
 
     def _finish(self, restore: Restore) -> None:

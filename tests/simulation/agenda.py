@@ -11,6 +11,12 @@ import itertools
 from collections.abc import Callable
 
 Happening = Callable[[], None]
+HAPPENINGS_MAX = 150_000
+"""Five times as many as a long run has."""
+
+
+class Restless(Exception):
+    """Time does not get on: somebody always has something to do at once."""
 
 
 class Agenda:
@@ -39,6 +45,8 @@ class Agenda:
             # A nested run may have gone further already.
             self.now_ms = max(self.now_ms, when_ms)
             self.happened += 1
+            if self.happened > HAPPENINGS_MAX:
+                raise Restless(f"more than {HAPPENINGS_MAX} happenings: something does not come to rest")
             what()
         self.now_ms = max(self.now_ms, end_ms)
 

@@ -20,18 +20,30 @@ class Answer:
     reply: CommandDone | WorkDone
 
 
+@dataclass(frozen=True, slots=True)
+class Granting:
+    """One grant as its asker took it in. `seq`: of the request it was made under."""
+
+    at_ms: int
+    partition: int
+    session: str
+    pool: str
+    seq: int
+    execution: Execution
+
+
 @dataclass(slots=True)
 class Journal:
     """In the order in which it was heard."""
 
     answers: list[Answer] = field(default_factory=list)
-    grants: list[tuple[int, int, Execution]] = field(default_factory=list)
-    """True time, partition, and the execution as granted."""
-    given_up: list[JobCommand | WorkCommand] = field(default_factory=list)
-    """Asked for again and again without an answer: nobody knows."""
+    grants: list[Granting] = field(default_factory=list)
 
     def answered(self, at_ms: int, command: JobCommand | WorkCommand, reply: CommandDone | WorkDone) -> None:
         self.answers.append(Answer(at_ms, command, reply))
 
     def granted(self, at_ms: int, reply: Granted) -> None:
-        self.grants += [(at_ms, reply.partition, grant.execution) for grant in reply.grants]
+        self.grants += [
+            Granting(at_ms, reply.partition, reply.session, reply.pool, reply.seq, grant.execution)
+            for grant in reply.grants
+        ]

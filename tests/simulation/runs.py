@@ -73,12 +73,12 @@ def _print(world: World) -> str:
 def run_seeds(seeds: Iterable[int], processes: int | None = None) -> Iterator[Result]:
     """Results in the order of the seeds, from interpreters of their own."""
     context = multiprocessing.get_context("spawn")
-    with _hash_seed(), ProcessPoolExecutor(processes or os.cpu_count(), mp_context=context) as pool:
+    with with_hash_seed(), ProcessPoolExecutor(processes or os.cpu_count(), mp_context=context) as pool:
         yield from pool.map(run_seed, seeds)
 
 
 @contextmanager
-def _hash_seed() -> Iterator[None]:
+def with_hash_seed() -> Iterator[None]:
     """For the interpreters that are started meanwhile."""
     before = os.environ.get("PYTHONHASHSEED")
     os.environ["PYTHONHASHSEED"] = HASH_SEED

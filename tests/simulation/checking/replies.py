@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from schemas.commands import Beat, Completion, Failure, Handback, LeaseRef, RegisterJob
+from schemas.commands import Beat, Completion, Failure, Handback, LeaseRef, RegisterJob, TriggerJob
 from schemas.entities import Cursor, Execution, JobStatus
 from schemas.events import (
     AttemptFailed,
@@ -82,11 +82,17 @@ def check_replies(parts: Sequence[Sequence[Happened]], journal: Journal) -> Iter
         for wrong in _check_answer(record, answer):
             yield f"{answer.reply.command_id} ({type(answer.command).__name__}): {wrong}"
     yield from _check_repeats(journal)
+    yield from _check_grants(record, journal)
+
+
+def _check_grants(record: Record, journal: Journal) -> Iterator[str]:
+    """A grant is in the log before anybody hears of it, and goes to one worker."""
     workers: dict[tuple[str, str, int], str] = {}
-    for at_ms, _, execution in journal.grants:
+    for granting in journal.grants:
+        execution = granting.execution
         grant = (execution.tenant, execution.execution_id, execution.lease_epoch)
-        worker_id, since_ms = record.grants.get(grant, ("", at_ms + 1))
-        if worker_id != execution.worker_id or since_ms > at_ms:
+        worker_id, since_ms = record.grants.get(grant, ("", granting.at_ms + 1))
+        if worker_id != execution.worker_id or since_ms > granting.at_ms:
             yield f"{grant} was granted to {execution.worker_id}; the log says {worker_id or 'nobody'}"
         if workers.setdefault(grant, execution.worker_id) != execution.worker_id:
             yield f"{grant} was granted to {execution.worker_id} and to {workers[grant]}"
@@ -135,14 +141,24 @@ def _check_done(record: Record, at_ms: int, reply: CommandDone) -> Iterator[str]
 
 
 def _check_repeats(journal: Journal) -> Iterator[str]:
-    """A registration that is repeated under its key is the same job. Ids that were registered under several
-    keys are left aside: a job made anew remembers its own registration alone."""
-    made: dict[tuple[str, str], dict[str, set[tuple[int, int]]]] = defaultdict(lambda: defaultdict(set))
+    """What is repeated under its key is answered by the same job or execution. Jobs registered under
+    several keys are left aside: one that is made anew remembers its own registration alone."""
+    keys: dict[tuple[str, str], set[str]] = defaultdict(set)
+    made: dict[tuple[str, str, str, str], set[object]] = defaultdict(set)
     for answer in journal.answers:
         command, reply = answer.command, answer.reply
-        if isinstance(command, RegisterJob) and isinstance(reply, CommandDone) and reply.job is not None:
-            job = (reply.job.incarnation, reply.job.first_version)
-            made[command.tenant, command.job_id][command.request_key].add(job)
-    for (tenant, job_id), by_key in made.items():
-        if len(by_key) == 1 and any(len(jobs) > 1 for jobs in by_key.values()):
-            yield f"{tenant}/{job_id}: registered twice under one key: {dict(by_key)}"
+        if isinstance(reply, WorkDone) or reply.code:
+            continue
+        match command:
+            case RegisterJob() if reply.job is not None:
+                job = (reply.job.incarnation, reply.job.first_version)
+                keys[command.tenant, command.job_id].add(command.request_key)
+                made["registration", command.tenant, command.job_id, command.request_key].add(job)
+            case TriggerJob() if reply.execution is not None:
+                execution_id = reply.execution.execution_id
+                made["trigger", command.tenant, command.job_id, command.request_key].add(execution_id)
+            case _:
+                pass
+    for (what, tenant, job_id, key), results in made.items():
+        if len(results) > 1 and len(keys[tenant, job_id]) == 1:
+            yield f"{tenant}/{job_id}: one {what} under {key}, and more than one result: {results}"

@@ -13,11 +13,12 @@ from collections.abc import Iterator, Sequence
 from projections.checker.checker import Checker
 from schemas import codec
 from schemas.commands import WorkCommand
-from schemas.events import TenantConfigured
+from schemas.events import ExecutionDeadLettered, TenantConfigured
 from streams.ambient import Chance
 from streams.transport.log import Isolation, Record, TopicPartition
 from tests.simulation.checking.causes import Words, check_causes
 from tests.simulation.checking.clocks import check_clocks
+from tests.simulation.checking.offers import check_offers
 from tests.simulation.checking.replay import check_compaction
 from tests.simulation.checking.replies import check_replies
 from tests.simulation.history import Happened
@@ -39,9 +40,14 @@ def violations(world: World) -> Iterator[str]:
         yield from check_clocks(part, slack_ms)
         yield from check_causes(part, Words(said), slack_ms)
         yield from check_compaction(part, chance)
-    for number in range(world.partitions):
+    yield from check_offers(words, world.journal.grants)
+    for number, part in enumerate(parts):
         for record in _all(world, world.topics.quarantine, number):
             yield f"partition {number}: set aside: {record.headers['reason'].decode()}"
+        given_up = sum(isinstance(each.event, ExecutionDeadLettered) for each in part)
+        sent = len(_all(world, world.topics.dead_letters, number))
+        if sent != given_up:
+            yield f"partition {number}: {given_up} executions were given up, {sent} sent as dead letters"
 
 
 def _check_log(world: World, words: Sequence[Sequence[Record]]) -> Iterator[str]:

@@ -86,6 +86,7 @@ def policies(chance: Chance) -> Policies:
         queue_limit=chance.randint(1, 3),
         max_concurrent=chance.choice((0, 1, 2, 3)),
         start_deadline_sec=chance.choice((0, 0, 0, 3, 15)),
+        exclusion_group=chance.choice(("", "", "", "", "g1", "g2")),
         idempotency_key_template=chance.choice(("", "", "{jobId}:{scheduledTime:%H%M%S}")),
     )
 

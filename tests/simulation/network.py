@@ -17,6 +17,8 @@ from tests.simulation.agenda import Agenda
 from tests.simulation.hazards import Counts, Hazards
 
 LATENCY_MS = (1, 12)
+NOTICED_MS = (4, 45)
+"""Until whom a message is for has it; what comes meanwhile is taken along, as a poll does."""
 LATE_MS = (20, 4_000)
 NO_ANSWER_MS = 12_000
 """When a client takes a call for lost."""
@@ -90,6 +92,9 @@ class Network:
 
     def latency_ms(self) -> int:
         return self._chance.randint(*LATENCY_MS)
+
+    def noticed_ms(self) -> int:
+        return self._chance.randint(*NOTICED_MS)
 
     def call(
         self,

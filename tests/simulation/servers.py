@@ -25,7 +25,7 @@ from tests.simulation.hazards import Counts, Hazards
 
 SESSION_MS = 6_000
 """The group takes a silent member for dead after this (`session.timeout.ms`)."""
-IDLE_MS = (150, 700)
+IDLE_MS = (250, 1_200)
 BUSY_MS = (1, 4)
 RESTART_MS = (200, 14_000)
 FREEZES_MS = ((20, 400), (2_000, 5_000), (6_500, 16_000), (20_000, 40_000))

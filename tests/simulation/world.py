@@ -29,6 +29,7 @@ from tests.simulation.jobs import SHARED_POOL
 from tests.simulation.journal import Journal
 from tests.simulation.network import Network
 from tests.simulation.nodes import Node
+from tests.simulation.operators import Operator
 from tests.simulation.servers import Server, Surroundings
 from tests.simulation.workers import Worker
 
@@ -92,6 +93,7 @@ class World:
             Customer(self.around, self.network, self.nodes, self.journal, self.history, tenant, JOBS_MAX)
             for tenant in self.shards
         ]
+        self.operator = Operator(self.around, self.network, self.nodes, self.shards)
         self.network.wake_owner = self._wake_owner
         self.network.wake_asker = self._wake_asker
         self.log.faults.on_commit = self._on_commit
@@ -103,9 +105,9 @@ class World:
 
     # -- who is there
 
-    def _configure(self, jitter_sec: int = 0) -> None:
+    def _configure(self) -> None:
         for tenant, shards in self.shards.items():
-            settings = Tenant(tenant=tenant, shards=shards, default_jitter_sec=jitter_sec)
+            settings = Tenant(tenant=tenant, shards=shards)
             event = TenantConfigured(
                 at_ms=self.agenda.now_ms, actor="operator", cause="", configured=settings
             )
@@ -125,10 +127,10 @@ class World:
         member = self.log.cluster.group(self.around.group).owners.get(partition)
         for server in self.servers:
             if server.member == member:
-                server.wake(self.network.latency_ms())
+                server.wake(self.network.noticed_ms())
 
     def _wake_asker(self, reply_partition: int) -> None:
-        self.nodes[reply_partition].wake(self.network.latency_ms())
+        self.nodes[reply_partition].wake(self.network.noticed_ms())
 
     # -- what goes wrong
 
@@ -169,7 +171,7 @@ class World:
             (hazards.every_compaction_sec, self.compact),
             (hazards.every_late_markers_sec, self._late_markers),
             (hazards.every_node_crash_sec, self._crash_node),
-            (hazards.every_settings_sec, self._change_settings),
+            (hazards.every_settings_sec, self.operator.change),
             (hazards.every_herd_sec, lambda: self.chance.choice(self.customers).herd()),
             (15.0 if hazards.p_disk_old else 0.0, lambda: some().back_up()),
         ):
@@ -226,10 +228,6 @@ class World:
 
         self.agenda.after(self.chance.randint(50, 3_000), written)
 
-    def _change_settings(self) -> None:
-        self.counts["settings changed"] += 1
-        self._configure(self.chance.choice((0, 2, 30)))
-
     # -- the phases
 
     def run(self) -> None:
@@ -264,6 +262,7 @@ class World:
             server.start()
         for node in self.nodes:
             node.start()
+        self.operator.mend()
         self.agenda.run_until(self.agenda.now_ms + CALM_SEC * 1000)
 
     def _drain(self) -> None:
@@ -301,6 +300,8 @@ class World:
         """What is still open."""
         self.history.read()
         found = [f"{c.tenant}: {c.waiting} requests" for c in self.customers if c.waiting]
+        if self.operator.waiting:
+            found.append(f"{self.operator.waiting} changes of settings")
         found += [f"partition {n} has no owner that runs it" for n in self._not_running()]
         for part in self.history.of:
             newest = {each.key: each.event for each in part if each.key.startswith("exec:")}

@@ -3,7 +3,7 @@
 # Java 17+ with Maven for a broker.
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo test quick check lint types contracts tests walk sim chaos scenarios fuzz bench peers lock fmt clean
+.PHONY: help up demo test quick check lint types contracts tests walk sim mutants chaos scenarios fuzz bench peers lock fmt clean
 
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
@@ -70,6 +70,9 @@ sim: $(VENV) ## the whole cluster under faults in virtual time: SEEDS=1000, or S
 fuzz: $(VENV) ## schemathesis against the OpenAPI description of a running server (EXAMPLES=30)
 	@$(RUN) -m dev.kafka
 	@FUZZ_EXAMPLES=$(or $(EXAMPLES),30) $(RUN) -m pytest -q tests/integration/test_openapi_fuzz.py
+
+mutants: $(VENV) ## deliberate breaks of the product, and how many seeds the simulation takes to find each (NAMES=)
+	@$(RUN) -m tests.simulation.mutants $(NAMES)
 
 bench: $(VENV) ## a quick set of benchmarks; docs/benchmarks.md says how to read them (8 minutes)
 	@$(RUN) -m dev.kafka

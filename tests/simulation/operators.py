@@ -47,7 +47,10 @@ class Operator:
         self._configure_pool(owner, pool, chance.random() < 0.2, chance.choice((0, 1, 3, 10)))
 
     def mend(self) -> None:
-        """Nothing is paused or capped any more."""
+        """Nothing is paused or capped any more. Waits for what was asked before, which would undo it."""
+        if self.waiting:
+            self._around.agenda.after(500, self.mend)
+            return
         for tenant in self._shards:
             self._configure_tenant(tenant, max_running=1_000, paused=False)
         for owner, pool in self._pools():

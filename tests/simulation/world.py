@@ -27,7 +27,7 @@ from tests.simulation.hazards import NONE, Counts, Hazards
 from tests.simulation.history import History
 from tests.simulation.jobs import SHARED_POOL
 from tests.simulation.journal import Journal
-from tests.simulation.network import Network
+from tests.simulation.network import LATE_MS, Network
 from tests.simulation.nodes import Node
 from tests.simulation.operators import Operator
 from tests.simulation.servers import Server, Surroundings
@@ -41,7 +41,7 @@ STARTS_MS = (
     1_777_600_680_000,  # 2026-05-01T01:58:00Z, jobs of the second hour begin
 )
 SAFETY_SEC = (120, 240)
-CALM_SEC = 20
+CALM_SEC = 40
 """Between the end of the faults and the end of the schedules: everything runs undisturbed."""
 DRAIN_SEC = 400
 """Longer than the longest wait of a run's policies: redeliveries, backoffs, time-outs and snoozes in line."""
@@ -262,7 +262,7 @@ class World:
             server.start()
         for node in self.nodes:
             node.start()
-        self.operator.mend()
+        self.agenda.after(2 * LATE_MS[1], self.operator.mend)
         self.agenda.run_until(self.agenda.now_ms + CALM_SEC * 1000)
 
     def _drain(self) -> None:

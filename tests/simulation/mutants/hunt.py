@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 
 from tests.simulation.mutants.of_core import OF_CORE
@@ -13,7 +13,7 @@ from tests.simulation.mutants.of_runtime import OF_RUNTIME
 from tests.simulation.runs import run_seed, with_hash_seed
 
 ALL = {mutation.name: mutation for mutation in (*OF_RUNTIME, *OF_CORE)}
-SEEDS_MAX = 60
+SEEDS_MAX = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +39,12 @@ def hunt_one(name: str, seeds_max: int = SEEDS_MAX) -> Catch:
 
 
 def hunt(names: Iterable[str], processes: int | None = None) -> Iterator[Catch]:
-    """In the order of the names."""
+    """As they are found."""
     context = multiprocessing.get_context("spawn")
     count = processes or os.cpu_count()
     with (
         with_hash_seed(),
         ProcessPoolExecutor(count, mp_context=context, max_tasks_per_child=1) as pool,
     ):
-        yield from pool.map(hunt_one, names)
+        for future in as_completed([pool.submit(hunt_one, name) for name in names]):
+            yield future.result()

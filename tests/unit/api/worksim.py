@@ -71,6 +71,7 @@ class Simulation:
         self.now = 0.0
         self.chance = Chance(seed)
         self.work = Work()
+        self.lease_sec = 60
         self.lost = 0.0
         self.twice = 0.0
         """Shares of replies."""
@@ -127,7 +128,7 @@ class Simulation:
             schedule=ScheduleSpec(delay_sec=delay_sec),
             pool=pool,
             content=Content(name=job_id, task="t"),
-            policies=Policies(priority=priority, lease_sec=60),
+            policies=Policies(priority=priority, lease_sec=self.lease_sec),
         )
         self.send(self.cluster.partition_of(tenant, job_id), command)
 

@@ -8,7 +8,6 @@ its way to them is handed back, and what was sent is delivered.
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import sys
 from types import FrameType
@@ -29,6 +28,7 @@ from api.services import Services
 from api.settings import ApiSettings
 from api.work.desk import Desks
 from projections.store import Store
+from streams import collector
 from streams.config import SettingsError
 from streams.runtime.telemetry import log_as_json
 from streams.transport.kafka.log import KafkaLog
@@ -41,9 +41,6 @@ KEEP_ALIVE_SEC = 75
 """Longer than the idle time of common proxies and clients, so that it is they who close."""
 STOP_SEC = 5
 """Requests under way at the end get so long; claims are answered at once."""
-GC_THRESHOLDS = (50_000, 20, 50)
-"""A batch makes tens of thousands of objects that all live until its answer: with the default thresholds the
-collector walks them again and again, for a third of the time of a registration (measured)."""
 
 
 def assemble(settings: ApiSettings, log_: Log, store: Store) -> Services:
@@ -122,9 +119,7 @@ def run(settings: ApiSettings) -> None:
     store = Store(settings.store_url)
     services = assemble(settings, log_, store)
     app = create_app(services)
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*GC_THRESHOLDS)
+    collector.settle()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(serve(settings, services, app))

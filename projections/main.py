@@ -16,6 +16,7 @@ from projections.consumer import Follower, WrongPartitionsError
 from projections.retention import Retention
 from projections.settings import ProjectionSettings
 from projections.store import ForeignDatabaseError, Store
+from streams import collector
 from streams.config import SettingsError
 from streams.transport.kafka.log import KafkaLog
 
@@ -52,6 +53,7 @@ def run(settings: ProjectionSettings, action: str, stop: Event) -> int:
     follower = Follower(
         store, log, settings.topics.events, settings.partitions, Retention(settings.detail_days)
     )
+    collector.settle()
     try:
         if action == "rebuild":
             store.recreate()

@@ -14,7 +14,7 @@ from types import FrameType
 
 from prometheus_client import start_http_server
 
-from streams import ambient
+from streams import ambient, collector
 from streams.ambient import Clock
 from streams.config import ProcessorSettings, SettingsError
 from streams.runtime.background import Threads
@@ -63,6 +63,7 @@ def run(settings: ProcessorSettings, stop: Stop, on_step: Callable[[Step], None]
         processor = build(
             settings, log, folder, times, telemetry, on_step, objects=objects, background=Threads()
         )
+        collector.settle()
         telemetry.info("processor started", partitions=settings.partitions, namespace=settings.namespace)
         try:
             while not stop.wanted:

@@ -284,3 +284,8 @@ def test_versions_that_differ_in_docs_and_defaults_share_their_bytes(another_ver
 def test_a_class_that_has_left_its_file_behind_is_not_written_in_part() -> None:
     with pytest.raises(ValueError, match="does not have the fields of the class"):
         EncoderCompiler({"n.Foo": Foo}).compile(FOO)
+
+
+@pytest.mark.parametrize("cls", avsc.record_classes().values(), ids=avsc.record_classes())
+def test_no_record_is_a_burden_to_the_garbage_collector(cls: type[Record]) -> None:
+    assert cls.__struct_config__.gc is False

@@ -1,6 +1,9 @@
 """Processors that are killed, added, stopped and robbed of their state, under a load that goes on."""
 
+import json
 import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,11 +12,23 @@ import pytest
 from horarium import Client, Every, JobSpec
 
 from dev.demo.mix import Planned
-from dev.server import PROCESSOR
+from dev.server import PROCESSOR, ROOT
 from schemas.entities import ExecutionStatus as E
 from schemas.events import LeaseExpired
 from streams.ambient import Chance, wall_ms
-from tests.e2e.scene import KEY, LARGE, OPERATOR_KEY, Scene, accepted, at, insist, lateness, opened, promised
+from tests.e2e.scene import (
+    KEY,
+    LARGE,
+    OPERATOR_KEY,
+    Scene,
+    accepted,
+    at,
+    environment,
+    insist,
+    lateness,
+    opened,
+    promised,
+)
 from tests.e2e.workers import app, working
 
 PARTITIONS = 8
@@ -173,3 +188,21 @@ def test_the_loss_of_all_state_directories_is_made_good_by_the_log(scene: Scene,
     [execution] = scene.executions(f"{pool}-held").values()
     assert (execution.status, execution.lease_epoch) == (E.COMPLETED, 1)
     assert execution.tenant == LARGE
+
+
+def test_the_checker_for_users_finds_nothing_wrong(scene: Scene) -> None:
+    """With all that the tests before did to the processors, read from the live log by its own command."""
+    done = subprocess.run(
+        [sys.executable, "-m", "projections.checker", "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        env={**environment(), **scene.server.environment()},
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(done.stdout)
+    assert report["good"]
+    assert report["events"] > 100
+    assert report["occurrences"]["due"] >= report["occurrences"]["fired"] > 0

@@ -3,9 +3,13 @@ a restart may tell once more, an abort takes back what the transaction told."""
 
 from __future__ import annotations
 
+from heapq import nsmallest
 from typing import NamedTuple
 
 QUIET_MS = 60_000
+SWEEP_MS = 1_000
+OVERDUE_MAX = 1_000
+"""Told of in one transaction; the others are counted on until the next pass."""
 
 
 class Subject(NamedTuple):
@@ -21,7 +25,10 @@ class Late:
 
     def __init__(self) -> None:
         self._told: dict[Subject, tuple[int, int]] = {}  # when, and how many since
+        self._kept: set[Subject] = set()
+        """Those of which something was counted and kept back: asked for after each transaction."""
         self._undo: dict[Subject, tuple[int, int] | None] = {}
+        self._swept_ms = 0
 
     def add(self, subject: Subject, now_ms: int, count: int = 1) -> int:
         """Of how many to tell now; 0: not yet."""
@@ -37,8 +44,11 @@ class Late:
         return told is None or now_ms - told[0] >= QUIET_MS
 
     def overdue(self, now_ms: int) -> list[tuple[Subject, int]]:
-        """What was counted, and was kept back for a minute."""
-        found = [(s, n) for s, (at_ms, n) in self._told.items() if n and now_ms - at_ms >= QUIET_MS]
+        """What was counted, and was kept back for a minute; at most `OVERDUE_MAX`, those first that were kept
+        back for longest."""
+        kept = ((self._told[subject][0], subject) for subject in self._kept)
+        due = nsmallest(OVERDUE_MAX, (one for one in kept if now_ms - one[0] >= QUIET_MS))
+        found = [(subject, self._told[subject][1]) for _, subject in due]
         for subject, _ in found:
             self._put(subject, (now_ms, 0))
         return found
@@ -46,7 +56,7 @@ class Late:
     @property
     def waits(self) -> bool:
         """Whether something was counted that nobody was told of."""
-        return any(count for _, count in self._told.values())
+        return bool(self._kept)
 
     def settled(self) -> None:
         """What the transaction told is committed."""
@@ -57,16 +67,26 @@ class Late:
         for subject, told in self._undo.items():
             if told is None:
                 del self._told[subject]
+                self._kept.discard(subject)
             else:
-                self._told[subject] = told
+                self._set(subject, told)
         self._undo.clear()
 
     def drop_stale(self, now_ms: int) -> None:
-        """Forgets who may be told again, and of whom nothing was kept back."""
-        told = self._told.items()
-        if any(not count and now_ms - at_ms >= QUIET_MS for _, (at_ms, count) in told):
-            self._told = {s: (at, n) for s, (at, n) in told if n or now_ms - at < QUIET_MS}
+        """Forgets who may be told again, and of whom nothing was kept back; now and then, since it looks at
+        all of them."""
+        if now_ms - self._swept_ms < SWEEP_MS:
+            return
+        self._swept_ms = now_ms
+        self._told = {s: (at, n) for s, (at, n) in self._told.items() if n or now_ms - at < QUIET_MS}
 
     def _put(self, subject: Subject, told: tuple[int, int]) -> None:
         self._undo.setdefault(subject, self._told.get(subject))
+        self._set(subject, told)
+
+    def _set(self, subject: Subject, told: tuple[int, int]) -> None:
         self._told[subject] = told
+        if told[1]:
+            self._kept.add(subject)
+        else:
+            self._kept.discard(subject)

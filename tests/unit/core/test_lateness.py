@@ -141,3 +141,29 @@ def test_an_abort_tells_nobody() -> None:
     counts.settled()
     counts.drop_stale(120_000)
     assert counts._told == {}
+
+
+def test_very_many_subjects_are_told_of_in_parts_and_cost_other_transactions_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A tenant may give each of 100,000 jobs its own threshold: no transaction may look at all of them."""
+    monkeypatch.setattr("streams.core.late.OVERDUE_MAX", 10)
+    counts, subjects = Late(), [Subject("a", f"job-{n:02}", "pool:x") for n in range(25)]
+    for subject in subjects:
+        assert (counts.add(subject, 0), counts.add(subject, 1)) == (1, 0)
+    counts.settled()
+    told = []
+    while counts.waits:
+        part = counts.overdue(60_000)
+        counts.undo()
+        assert counts.overdue(60_000) == part
+        counts.settled()
+        assert 0 < len(part) <= 10
+        told += part
+    assert sorted(told) == [(subject, 1) for subject in subjects]
+    counts.drop_stale(119_999)
+    assert len(counts._told) == 25
+    counts.drop_stale(120_000)  # looked at a moment ago
+    assert len(counts._told) == 25
+    counts.drop_stale(120_999)
+    assert counts._told == {}

@@ -241,14 +241,16 @@ class State:
             found.append(keys.queued_id(key, prefix))
         return found
 
-    def held_by_claim(self, owner: str, worker_id: str, claim_id: str) -> list[Execution]:
-        """Running executions that a claim got and still holds, in pools of that owner."""
-        prefix = keys.claim_prefix(owner, worker_id, claim_id)
+    def held_by_claim(self, pool_key: str, worker_id: str, claim_id: str) -> list[Execution]:
+        """Running executions that a claim got from a pool and still holds. What a worker of that name has
+        from another one is not for whoever may ask for this one."""
+        prefix = keys.claim_prefix(pool_key.partition("/")[0], worker_id, claim_id)
         held = (
             key[len(prefix) :].decode().partition("/") for key, _ in self.kv.scan(prefix, keys.after(prefix))
         )
         found = [self.execution(tenant, execution_id) for tenant, _, execution_id in held]
-        return [execution for execution in found if execution is not None]
+        pool = ids.pool_of(pool_key)
+        return [execution for execution in found if execution is not None and execution.pool == pool]
 
     def last_token(self) -> int:
         """The highest fencing token granted by this partition."""

@@ -45,7 +45,7 @@ def request_work(
     if command.ack:
         for slot in command.slots:
             if slot.claim_id and not slot.known and slot.claim_id not in held:
-                found = tx.state.held_by_claim(command.tenant, slot.worker_id, slot.claim_id)
+                found = tx.state.held_by_claim(pool_key, slot.worker_id, slot.claim_id)
                 # A run that is to be cancelled is no work to begin, and its job may have been made anew.
                 held[slot.claim_id] = [_grant(tx, one) for one in found if not one.cancel_requested_ms]
     held_claims = {claim_id for claim_id, grants in held.items() if grants}

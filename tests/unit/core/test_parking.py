@@ -19,6 +19,7 @@ from tests.unit.core.world import (
     granted,
     hints,
     registration,
+    seen,
     work_request,
 )
 
@@ -139,6 +140,18 @@ def test_a_claim_that_the_asker_knows_about_is_not_looked_up_again() -> None:
     (answer,) = [reply for reply in replies if isinstance(reply, WorkSeen)]
     assert answer.held == ()
     assert len(granted(replies)) == 1
+
+
+@pytest.mark.parametrize(("mine", "others"), [("reports", "mail"), ("shared/x", "shared/y")])
+def test_a_claim_of_another_pool_is_not_brought(mine: str, others: str) -> None:
+    """Keys are for pools: whoever knows a worker and a claim of another one learns no payload by it."""
+    world = World()
+    world.register("secret", delay_sec=0, pool=others)
+    world.claim("A", claim_id="c", pool=others)
+    replies = world.request(Slot(worker_id="A", credit=1, claim_id="c"), pool=mine, ack=True)
+    assert seen(replies).held == ()
+    replies = world.request(Slot(worker_id="A", credit=1, claim_id="c"), pool=others, ack=True)
+    assert [grant.execution.job_id for grant in seen(replies).held] == ["secret"]
 
 
 def test_abort_without_a_transaction_changes_nothing() -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from starlette.requests import Request
 
 from api.problems import Problem, wrong
-from schemas.ids import POOL, SHARED, TENANT
+from schemas.ids import POOL, SHARED, TENANT, is_shared
 
 _MAX_KEY_CHARS = 512
 
@@ -48,11 +48,6 @@ class Caller:
     def serves_all(self) -> bool:
         """Whether it is a worker of shared pools: what it holds belongs to any tenant."""
         return any(is_shared(pool) for pool in self.pools)
-
-
-def is_shared(pool: str) -> bool:
-    """Whether the pool serves all tenants."""
-    return pool.startswith(f"{SHARED}/")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +93,8 @@ def parse_keys(text: str) -> tuple[KeyEntry, ...]:
         role, _, pools = right.partition(":")
         if not TENANT.fullmatch(tenant) or not equals or not key or len(key) > _MAX_KEY_CHARS:
             raise ValueError(f"entry {number} is not tenant=key[:role[:pool+pool]]")
+        if tenant == SHARED:  # its pools would be the caller's own
+            raise ValueError(f"entry {number}: {SHARED!r} is no tenant, pools that serve all have this owner")
         if (role or Role.TENANT) not in list(Role):
             raise ValueError(f"entry {number}: the role is one of {', '.join(Role)}")
         names = frozenset(filter(None, pools.split("+")))

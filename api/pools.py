@@ -14,7 +14,7 @@ from msgspec import UNSET, UnsetType
 from starlette.responses import Response
 
 from api import bodies, params
-from api.auth import Caller, Role, is_shared, read_tenant, requires
+from api.auth import Caller, Role, read_tenant, requires
 from api.changes import encoded, envelope
 from api.configuring import configure
 from api.followed import Followed
@@ -30,7 +30,7 @@ from projections.pools import PoolView, page_of_names, pool_names, pool_view
 from projections.views import Page
 from schemas.commands import ConfigurePool
 from schemas.entities import Priority
-from schemas.ids import POOL, SHARED, pool_key
+from schemas.ids import POOL, SHARED, is_shared, pool_key
 from streams.ambient import wall_ms
 from streams.core.caps import tenant_max_of
 

@@ -17,7 +17,7 @@ from projections.paging import SortKey
 from projections.tables import executions, jobs
 from projections.views import Page, PageRequest
 from schemas.entities import Priority
-from schemas.ids import SHARED
+from schemas.ids import SHARED, is_shared
 
 # Literals, as the partial indexes have them.
 UNFINISHED = executions.c.finished_ms == literal_column("0")
@@ -142,7 +142,7 @@ def usage(connection: Connection, tenant: str) -> Usage:
 def running_of(connection: Connection, tenant: str, pools: Collection[str] = ()) -> Running:
     """What runs of a tenant, and in the shared pools among its own and the given ones."""
     mine = _by_pool(connection, tenant, "RUNNING")
-    shared = sorted(name for name in {*mine, *pools} if name.startswith(f"{SHARED}/"))
+    shared = sorted(name for name in {*mine, *pools} if is_shared(name))
     return Running(mine=mine, shared={name: _running_in(connection, name) for name in shared})
 
 

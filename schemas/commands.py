@@ -222,7 +222,7 @@ class ExtendLease(Command, kw_only=True):
     """Heartbeats of any number of workers of a tenant in one partition (at most 1,000).
 
     `pools`, also in `Complete`, `Fail` and `Release`: those that the workers' key is for; empty means every
-    pool of the tenant.
+    pool of the tenant's own, no shared one.
     """
 
     items: tuple[Beat, ...]

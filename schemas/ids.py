@@ -122,14 +122,19 @@ def content_key(tenant: str, execution_id: str) -> str:
     return f"pay:{tenant}/{execution_id}"
 
 
+def is_shared(pool: str) -> bool:
+    """Whether the pool serves all tenants."""
+    return pool.startswith(f"{SHARED}/")
+
+
 def pool_key(tenant: str, pool: str) -> str:
     """`<owner>/<name>`: a pool belongs to its tenant, `shared/<name>` to all."""
-    return pool if pool.startswith("shared/") else f"{tenant}/{pool}"
+    return pool if is_shared(pool) else f"{tenant}/{pool}"
 
 
 def pool_of(pool_key: str) -> str:
     """The pool's name as its askers spell it."""
-    return pool_key if pool_key.startswith(f"{SHARED}/") else pool_key.partition("/")[2]
+    return pool_key if is_shared(pool_key) else pool_key.partition("/")[2]
 
 
 def tenant_key(tenant: str) -> str:

@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from api import bodies, rendering
 from api.answers import ClaimAnswer
-from api.auth import Caller, Role, is_shared, requires
+from api.auth import Caller, Role, requires
 from api.changes import encoded
 from api.models import ClaimBody
 from api.openapi import described
@@ -24,7 +24,7 @@ from api.services import services
 from api.work.asker import IMPATIENT_SEC
 from api.work.desk import Desk
 from api.work.waiting import Claim
-from schemas.ids import POOL, SHARED
+from schemas.ids import POOL, SHARED, is_shared
 from schemas.replies import FieldProblem, Grant
 from streams.core.limits import KEY_CHARS_MAX, LEASE_SEC, WORKER_ID_CHARS_MAX
 

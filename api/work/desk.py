@@ -139,7 +139,13 @@ class Desk:
                 )
                 for grant in grants[start : start + ENTITIES_PER_COMMAND_MAX]
             )
-            command = Release(command_id=new_id(), tenant=tenant, actor=self._client.session, items=items)
+            command = Release(
+                command_id=new_id(),
+                tenant=tenant,
+                actor=self._client.session,
+                items=items,
+                pools=(self._pool,),
+            )
             try:
                 self._client.tell(partition, command)
             except Problem as problem:

@@ -72,7 +72,7 @@ class Indexes:
 
     def running_of_in(self, tenant: str, pool_key: str) -> int:
         """Running executions of a tenant in a pool."""
-        if not pool_key.startswith(f"{ids.SHARED}/"):
+        if not ids.is_shared(pool_key):
             return self.running_in(pool_key)
         return self.number(keys.running_in_shared(pool_key, tenant))
 

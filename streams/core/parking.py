@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from schemas.commands import RequestWork, Slot
-from schemas.ids import SHARED
+from schemas.ids import is_shared
 from streams.core.limits import GRANTS_REMEMBERED_MAX, INTEREST_MS
 
 SWEEP_MS = 1_000
@@ -163,9 +163,9 @@ class Parking:
         for asker in self._pools.get(pool_key, ()):
             if asker.interest_until_ms <= now_ms:
                 continue
-            if not asker.hinted or (_is_shared(pool_key) and now_ms >= asker.told_ms + TOLD_AGAIN_MS):
+            if not asker.hinted or (is_shared(pool_key) and now_ms >= asker.told_ms + TOLD_AGAIN_MS):
                 found.append(asker)
-            elif _is_shared(pool_key):
+            elif is_shared(pool_key):
                 self._later.setdefault(pool_key, asker.told_ms + TOLD_AGAIN_MS)
         return found
 
@@ -209,7 +209,3 @@ def _credits(slots: tuple[Slot, ...], asker: Asker, held: set[str]) -> deque[Cre
         for slot in slots
         if slot.credit and slot.worker_id not in in_flight and slot.claim_id not in held
     )
-
-
-def _is_shared(pool_key: str) -> bool:
-    return pool_key.startswith(f"{SHARED}/")

@@ -38,7 +38,17 @@ from schemas.commands import (
     WorkCommand,
 )
 from schemas.entities import Content, Policies
-from schemas.ids import DERIVED_PREFIX, JOB_ID, NAME, POOL, SHARED, TENANT, derived_job_id, job_id_of
+from schemas.ids import (
+    DERIVED_PREFIX,
+    JOB_ID,
+    NAME,
+    POOL,
+    SHARED,
+    TENANT,
+    derived_job_id,
+    is_shared,
+    job_id_of,
+)
 from schemas.replies import FieldProblem
 from schemas.topics import REPLY_PARTITIONS
 from streams.core import key_templates, limits
@@ -288,7 +298,7 @@ def _pool_settings(command: ConfigurePool) -> Problems:
 def _request(command: RequestWork) -> Problems:
     if not POOL.fullmatch(command.pool):
         yield _problem("pool", "is [A-Za-z0-9._-]{1,100}")
-    elif (command.tenant == SHARED) != command.pool.startswith(f"{SHARED}/"):
+    elif (command.tenant == SHARED) != is_shared(command.pool):
         yield _problem("pool", f"of tenant {SHARED!r} is {SHARED}/<name>, and of no other tenant")
     if command.reply_partition < 0 or not command.session:
         yield _problem("session", "and replyPartition are needed: a grant must reach its asker")

@@ -231,7 +231,7 @@ class Node:
             self._request(owner, pool, request, desk)
 
     def _release(self, grants: list[Grant]) -> None:
-        by_place: dict[tuple[int, str], list[Handback]] = {}
+        by_place: dict[tuple[int, str, str], list[Handback]] = {}
         for grant in grants:
             execution = grant.execution
             back = Handback(
@@ -239,12 +239,16 @@ class Node:
                 worker_id=execution.worker_id,
                 lease_epoch=execution.lease_epoch,
             )
-            place = (self.where(execution.tenant, execution.job_id), execution.tenant)
+            place = (self.where(execution.tenant, execution.job_id), execution.tenant, execution.pool)
             by_place.setdefault(place, []).append(back)
-        for (partition, tenant), items in by_place.items():
+        for (partition, tenant, pool), items in by_place.items():
             self.around.counts["grant handed back by the API"] += len(items)
             command = Release(
-                command_id=self.new_id(), tenant=tenant, actor=self._session, items=tuple(items)
+                command_id=self.new_id(),
+                tenant=tenant,
+                actor=self._session,
+                items=tuple(items),
+                pools=(pool,),
             )
             self._send(command, partition)
 

@@ -201,7 +201,8 @@ class Worker:
 
         def request(respond: Answered) -> None:
             kind = _KINDS[type(item)]
-            command: WorkCommand = kind(**node.envelope(execution.tenant), items=(item,))  # type: ignore[arg-type]
+            envelope, pools = node.envelope(execution.tenant), (execution.pool,)
+            command: WorkCommand = kind(**envelope, items=(item,), pools=pools)  # type: ignore[arg-type]
             node.ask(command, partition, respond)
 
         self.network.call(node, request, answered)

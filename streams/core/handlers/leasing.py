@@ -19,6 +19,7 @@ from schemas.events import (
     ExecutionReleased,
     LeaseExtended,
 )
+from schemas.ids import is_shared
 from schemas.replies import ItemResult
 from streams.core.handlers.breaking import note_beat, note_outcome
 from streams.core.handlers.ending import end, fail_attempt
@@ -51,7 +52,10 @@ _ACCEPTED = {
 
 
 def report(tx: Transaction, tenant: str, item: LeaseRef, pools: Collection[str] = ()) -> ItemResult:
-    """Decides one item of a work command. `pools`: those that may be reported for; empty means all."""
+    """Decides one item of a work command. `pools`: those that may be reported for; empty: the tenant's own.
+
+    What a shared pool runs only its workers report: a tenant could free places there that are not free.
+    """
     result = _report(tx, tenant, item, pools)
     if isinstance(result, Refusal):
         return ItemResult(status=result.status, code=result.code, detail=result.detail)
@@ -65,7 +69,7 @@ def _report(tx: Transaction, tenant: str, item: LeaseRef, pools: Collection[str]
     execution = tx.state.execution(tenant, item.execution_id)
     if execution is None:
         return not_found("execution")
-    if pools and execution.pool not in pools:
+    if not (execution.pool in pools if pools else not is_shared(execution.pool)):
         return OTHER_POOL
     if execution.worker_id != item.worker_id or execution.lease_epoch != item.lease_epoch:
         return LEASE_LOST

@@ -176,6 +176,8 @@ def test_keys_are_read_from_text() -> None:
         "=k",
         "a=k:worker:shared/x+p",
         "a=k:worker:shared/",
+        "shared=k",
+        "shared=k:worker:x",
     ],
 )
 def test_wrong_keys_are_refused_without_being_shown(text: str) -> None:

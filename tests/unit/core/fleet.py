@@ -98,7 +98,7 @@ class Fleet:
                 execution_id=execution.execution_id, worker_id="w", lease_epoch=execution.lease_epoch
             )
             envelope = self.world._envelope(tenant=execution.tenant)
-            reports.append(Complete(**envelope, items=(item,)))
+            reports.append(Complete(**envelope, items=(item,), pools=(execution.pool,)))
         self.ask(*reports)
 
     def run(self, backlogs: Backlogs, for_ms: int) -> None:

@@ -7,12 +7,23 @@ from typing import Any
 
 import pytest
 
-from schemas.commands import RequestWork, Slot
+from schemas.commands import (
+    Beat,
+    Complete,
+    Completion,
+    ExtendLease,
+    Fail,
+    Failure,
+    Handback,
+    Release,
+    RequestWork,
+    Slot,
+)
 from schemas.entities import ExecutionStatus as E
 from schemas.entities import Pool, Priority, Tenant
-from schemas.replies import Granted, Waiting, WorkSeen
+from schemas.replies import Granted, Waiting, WorkDone, WorkSeen
 from tests.unit.core.fleet import POOL, Backlogs, Fleet
-from tests.unit.core.world import World, compacted, granted, hints, rebuild
+from tests.unit.core.world import World, compacted, granted, hints, rebuild, ref
 
 WEIGHTS = {"a": 1, "b": 2, "c": 5}
 TEN_MINUTES_MS = 600_000
@@ -176,6 +187,27 @@ def test_a_worker_of_a_shared_pool_reports_for_the_tenant_and_gets_its_claim_aga
     assert {g.execution.tenant for g in ack.held} == {"a", "b"}
     assert all(world.beat(grant).status == 200 for grant in grants)
     assert all(world.complete(grant).status == 200 for grant in grants)
+
+
+def test_a_tenant_does_not_free_places_of_a_shared_pool_that_are_not_free() -> None:
+    """Else one that reports for the pool's workers would hold more of them than its cap says."""
+    world = shared_world()
+    register(world, "a", 1)
+    (grant,) = world.claim("w", 1, pool=POOL)
+    held = ref(grant)
+    for kind, item in (
+        (ExtendLease, Beat(**held)),
+        (Complete, Completion(**held)),
+        (Fail, Failure(**held, error="x")),
+        (Release, Handback(**held)),
+    ):
+        for pools in ((), ("p",), ("shared/q",)):
+            envelope = world._envelope(tenant="a")
+            (done,) = world.run(kind(**envelope, items=(item,), pools=pools))  # type: ignore[arg-type]
+            assert isinstance(done, WorkDone)
+            assert [(one.status, one.code) for one in done.results] == [(403, "forbidden")]
+    assert world.engine.state.indexes.running_of("a") == 1
+    assert world.complete(grant).status == 200
 
 
 # -- what askers are told

@@ -266,16 +266,16 @@ class World:
         return granted(replies)
 
     def beat(self, grant: Grant, progress: bytes | None = None) -> ItemResult:
-        return self._report(ExtendLease, Beat(**_ref(grant), progress=progress), grant.execution.tenant)
+        return self._report(ExtendLease, Beat(**_ref(grant), progress=progress), grant.execution)
 
     def complete(self, grant: Grant, result: bytes = b"") -> ItemResult:
-        return self._report(Complete, Completion(**_ref(grant), result=result), grant.execution.tenant)
+        return self._report(Complete, Completion(**_ref(grant), result=result), grant.execution)
 
     def fail(self, grant: Grant, error: str = "boom", **kw: Any) -> ItemResult:
-        return self._report(Fail, Failure(**_ref(grant), error=error, **kw), grant.execution.tenant)
+        return self._report(Fail, Failure(**_ref(grant), error=error, **kw), grant.execution)
 
     def release(self, grant: Grant, delay_sec: int = 0) -> ItemResult:
-        return self._report(Release, Handback(**_ref(grant), delay_sec=delay_sec), grant.execution.tenant)
+        return self._report(Release, Handback(**_ref(grant), delay_sec=delay_sec), grant.execution)
 
     def report(self, kind: type[ExtendLease | Complete | Fail | Release], item: LeaseRef) -> ItemResult:
         return self._report(kind, item)
@@ -328,9 +328,15 @@ class World:
         return replies[0]
 
     def _report(
-        self, kind: type[ExtendLease | Complete | Fail | Release], item: LeaseRef, tenant: str = TENANT
+        self,
+        kind: type[ExtendLease | Complete | Fail | Release],
+        item: LeaseRef,
+        held: Execution | None = None,
     ) -> ItemResult:
-        replies = self.run(kind(**self._envelope(tenant=tenant), items=(item,)))  # type: ignore[arg-type]
+        """As a worker of the pool of what is held; None: as one of the tenant's own pools."""
+        envelope = self._envelope(tenant=held.tenant if held is not None else TENANT)
+        pools = (held.pool,) if held is not None else ()
+        replies = self.run(kind(**envelope, items=(item,), pools=pools))  # type: ignore[arg-type]
         done = [r for r in replies if isinstance(r, WorkDone)]
         assert len(done) == 1
         return done[0].results[0]

@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import mkdtemp
@@ -24,10 +24,12 @@ KEEP = "HORARIUM_BENCH_KEEP"
 
 
 @contextmanager
-def running(*, shards: int, processors: int, partitions: int = 8) -> Iterator[Server]:
+def running(
+    *, shards: int, processors: int, partitions: int = 8, settings: Mapping[str, str] | None = None
+) -> Iterator[Server]:
     """A fresh server whose tenant has this many shards, and no limits that a herd would meet."""
     folder = Path(mkdtemp(prefix="horarium-bench-"))
-    settings = {"HORARIUM_DEV_SHARDS": f"{TENANT}={shards}"}
+    settings = {"HORARIUM_DEV_SHARDS": f"{TENANT}={shards}", **(settings or {})}
     try:
         with Server(folder, processors=processors, partitions=partitions, settings=settings) as server:
             log = KafkaLog(server.bootstrap)

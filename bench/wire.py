@@ -48,10 +48,10 @@ class Connection:
         """`headers`: whole lines, each with its line end."""
         return await self._ask(f"GET {path} HTTP/1.1\r\n{self._fixed}{headers}\r\n".encode())
 
-    async def post(self, path: str, body: bytes, headers: str = "") -> Answer:
+    async def post(self, path: str, body: bytes, headers: str = "", *, method: str = "POST") -> Answer:
         """`body` is JSON."""
         head = (
-            f"POST {path} HTTP/1.1\r\n{self._fixed}{headers}"
+            f"{method} {path} HTTP/1.1\r\n{self._fixed}{headers}"
             f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         )
         return await self._ask(head.encode() + body)

@@ -122,8 +122,9 @@ class Seen:
 class Load:
     """Drives one server as one tenant."""
 
-    def __init__(self, server: Server, *, lease_sec: int = 60) -> None:
+    def __init__(self, server: Server, *, lease_sec: int = 60, wait_sec: int = WAIT_SEC) -> None:
         self._url, self._key = server.url, server.key
+        self._wait_sec = wait_sec
         self._lease_sec = lease_sec
 
     def connection(self) -> Connection:
@@ -184,7 +185,7 @@ class Load:
         self, name: str, pool: str, credit: int, seen: Seen, expected: int, done: asyncio.Event
     ) -> None:
         path = f"/v1/pools/{pool}/claim"
-        claim = _ENCODE({"workerId": name, "max": credit, "waitSec": WAIT_SEC})
+        claim = _ENCODE({"workerId": name, "max": credit, "waitSec": self._wait_sec})
         async with self.connection() as connection:
             while not done.is_set():
                 answer = await connection.post(path, claim)

@@ -51,7 +51,7 @@ CORE_MAY_USE = {"croniter", "msgspec", "tzdata"}
 CORE_MAY_USE |= {
     *("__future__", "abc", "array", "base64", "binascii", "bisect", "calendar", "collections", "copy"),
     *("dataclasses", "datetime", "enum", "functools", "hashlib", "heapq", "importlib", "itertools", "json"),
-    *("math", "operator", "re", "string", "struct", "types", "typing", "zlib"),
+    *("math", "operator", "re", "string", "struct", "types", "typing", "weakref", "zlib"),
 }
 # Of datetime only what does not ask the clock.
 CLOCK_METHODS = {"now", "utcnow", "today"}

@@ -51,6 +51,7 @@ from schemas.ids import SHARED, TENANT, job_id_of
 from schemas.replies import CommandDone, ItemResult, WorkDone
 from schemas.topics import REPLY_PARTITIONS
 from streams.core import digest
+from streams.core.decoded import Room
 from streams.core.effects import Answer, Effect, Quarantine
 from streams.core.fairness import Fairness
 from streams.core.guards import Guards
@@ -90,9 +91,12 @@ class Decided:
 class Engine:
     """Decides and evolves one partition; used by one thread."""
 
-    def __init__(self, partition: int, kv: KeyValue, codec: Codec, router: Router) -> None:
+    def __init__(
+        self, partition: int, kv: KeyValue, codec: Codec, router: Router, room: Room | None = None
+    ) -> None:
+        """`room`: what a process gives all its engines for decoded entities; by default one of its own."""
         self.partition = partition
-        self.state = State(Overlay(kv), codec)
+        self.state = State(Overlay(kv), codec, room or Room())
         self._router = router
         self._parking = Parking()
         self._fairness = Fairness()

@@ -7,9 +7,8 @@ each key is enough, in log order or after compaction. The bytes of the event are
 
 from __future__ import annotations
 
-from enum import Enum
 from itertools import islice
-from typing import Final, Protocol
+from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -37,6 +36,7 @@ from schemas.entities import (
 )
 from schemas.events import Event, entity_of
 from streams.core import keys
+from streams.core.decoded import Decoded, Room, Sized
 from streams.core.indexes import Indexes
 from streams.core.invariants import InvariantError, invariant
 from streams.core.lifecycle import DISCARDED, FINAL, JOB_FINAL
@@ -48,21 +48,6 @@ from streams.core.limits import (
 )
 from streams.core.timebuckets import TimeBuckets
 from streams.store.overlay import Overlay
-
-CACHED_MAX = 20_000
-"""Decoded entities (and known absences) kept in memory. This partition's engine is the store's only writer,
-so the cache is right until the overlay is rolled back; a herd touches each entity several times."""
-CACHED_BYTES_MAX = 4_096
-"""Encoded; larger ones are read again: a count alone would let payloads fill the memory."""
-
-
-class _Unread(Enum):
-    """Not in the cache; None there says that no such entity exists."""
-
-    UNREAD = 0
-
-
-_UNREAD: Final = _Unread.UNREAD
 
 
 class Codec(Protocol):
@@ -76,22 +61,20 @@ class Codec(Protocol):
 class State:
     """Reads by type; writes by `evolve` and `forget` only."""
 
-    def __init__(self, kv: Overlay, codec: Codec) -> None:
+    def __init__(self, kv: Overlay, codec: Codec, room: Room) -> None:
         self.kv = kv
         self.timers = TimeBuckets(kv, b"g")
         self.leases = TimeBuckets(kv, b"l")
         self.indexes = Indexes(kv)
         self._codec = codec
-        self._cache: dict[str, Entity | None] = {}
+        self._decoded = Decoded(room, self._read)
+        self._get = self._decoded.get
 
     # -- reading
 
-    def _get(self, key: str) -> Entity | None:
-        found = self._cache.get(key, _UNREAD)
-        if found is not _UNREAD:
-            return found
+    def _read(self, key: str) -> Sized:
         value = self.kv.get(keys.entity(key))
-        return self._remember(key, None if value is None else self.decode(value), len(value or b""))
+        return (None, 0) if value is None else (self.decode(value), len(value))
 
     def decode(self, value: bytes) -> Entity:
         """The entity in an event's bytes. Raises what the codec raises."""
@@ -100,21 +83,9 @@ class State:
             raise InvariantError(f"a {type(event).__name__} is no event")
         return entity_of(event)
 
-    def _remember(self, key: str, entity: Entity | None, size: int) -> Entity | None:
-        cache = self._cache
-        if size > CACHED_BYTES_MAX:
-            cache.pop(key, None)
-            return entity
-        if len(cache) >= CACHED_MAX:
-            # Many at once: a dict whose first key goes again and again has to search for it.
-            for old in list(islice(cache, CACHED_MAX // 2)):
-                del cache[old]
-        cache[key] = entity
-        return entity
-
     def forget_decoded(self) -> None:
         """After the store's overlay went back to an earlier state."""
-        self._cache.clear()
+        self._decoded.clear()
 
     def knows(self, key: str) -> bool:
         """Whether an entity stands under a log key."""
@@ -279,7 +250,7 @@ class State:
         old = self._get(key)
         if old is None:
             return
-        self._remember(key, None, 0)
+        self._decoded.keep(key, None, 0)
         self.kv.put(keys.entity(key), None)
         match old:
             case Execution():
@@ -290,7 +261,7 @@ class State:
     def _replace(self, key: str, value: bytes, entity: Entity) -> None:
         old = self._get(key)
         self.kv.put(keys.entity(key), value)
-        self._remember(key, entity, len(value))
+        self._decoded.keep(key, entity, len(value))
         match entity:
             case Execution():
                 self.indexes.move(old if isinstance(old, Execution) else None, entity)

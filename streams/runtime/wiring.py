@@ -10,6 +10,7 @@ from functools import partial
 
 from schemas import codec
 from streams.config import ProcessorSettings
+from streams.core.decoded import Room
 from streams.core.engine import Engine
 from streams.runtime.background import Background, Slices
 from streams.runtime.checkpoint import Checkpoint, Step
@@ -61,7 +62,8 @@ def build(
     predecessors = Predecessors(log, topics, settings.transactional_id, codec, times, telemetry)
     background = background or Slices()
     library = None if objects is None else Library(objects, settings.namespace)
-    make_engine = make_engine or (lambda number, store: Engine(number, store, codec, tenants))
+    room = Room()
+    make_engine = make_engine or (lambda number, store: Engine(number, store, codec, tenants, room))
     stores = StartingStores(log, topics, folder, make_engine, library, background, times, telemetry)
     recovery = Recovery(log, topics, settings.group, stores, codec, times, predecessors, telemetry)
     every_ms = settings.snapshot_sec * 1000

@@ -12,7 +12,6 @@ from schemas.entities import CatchUp, WaitingFor
 from schemas.entities import ExecutionStatus as E
 from schemas.entities import JobStatus as J
 from schemas.events import CursorMoved
-from streams.core import state
 from streams.core.engine import Engine
 from streams.core.handlers import timing
 from streams.store.memory import MemoryStore
@@ -244,18 +243,11 @@ def test_a_retry_due_exactly_at_the_old_leases_end_does_not_wait_for_the_lease_c
     assert world.execution(grant.execution.execution_id).status is E.PENDING
 
 
-def test_a_full_cache_stays_cheap_and_keeps_no_large_values() -> None:
+def test_a_large_payload_is_decided_without_being_kept() -> None:
     world = World()
-    remembered = world.engine.state._remember
-    for n in range(state.CACHED_MAX + 10):
-        remembered(f"k{n}", None, 0)
-    assert len(world.engine.state._cache) <= state.CACHED_MAX
-    # Room is made for many at once: a dict whose first key is removed again and again searches for it.
-    assert len(world.engine.state._cache) <= state.CACHED_MAX // 2 + 20
-    assert world.engine.state._cache.get(f"k{state.CACHED_MAX + 9}", 1) is None
     world.register(delay_sec=0, payload=b"x" * 200_000)
     job_key = ids.job_key(TENANT, "job-1")
-    assert job_key not in world.engine.state._cache
+    assert job_key not in world.engine.state._decoded._newer
     assert world.knows_job()
     (grant,) = world.claim("A")
     assert len(grant.content.payload) == 200_000

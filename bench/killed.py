@@ -47,7 +47,7 @@ def measure(options: argparse.Namespace) -> report.Figures:
         verdict = service.verdict(made)
         return {
             "partitionsKilled": len(theirs),
-            "backUnder1SecMs": _last_late_ms(came_of_it, killed[0]),
+            "backUnder1SecMs": back_under_ms(came_of_it, killed[0]),
             "othersLateMs": report.spread([each.received_ms - each.due_ms for each in others]),
             "killedLateMs": report.spread([each.received_ms - each.due_ms for each in came_of_it]),
             "lateMsBySec": {"killed": curve(came_of_it, killed[0]), "others": curve(others, killed[0])},
@@ -56,7 +56,8 @@ def measure(options: argparse.Namespace) -> report.Figures:
         }
 
 
-def _last_late_ms(came: list[Came], killed_ms: int) -> int:
+def back_under_ms(came: list[Came], killed_ms: int) -> int:
+    """From the kill until the last execution came that was more than a second late; 0 if none was."""
     late = [each.received_ms - killed_ms for each in came if each.received_ms - each.due_ms > GOAL_MS]
     return max(late, default=0)
 

@@ -1,4 +1,4 @@
-"""Plots of the saved results: `python -m bench.plots` writes docs/plots/*.svg.
+"""Plots of the saved results: `python -m bench.plots` writes docs/plots/*.svg, and the page that shows them.
 
 The newest result of each scenario and setting on the machine that was measured last. A plot for which nothing
 was saved is not written.
@@ -135,6 +135,20 @@ CHARTS: Mapping[str, tuple[str, Callable[[Sequence[Result]], Chart | None]]] = {
 }
 
 
+def page(made: Mapping[str, Chart], results: Mapping[str, Sequence[Result]]) -> str:
+    """docs/plots/README.md: each plot, and what it was drawn from."""
+    origin = "Made by `python -m bench.plots` from `bench/results`; `../benchmarks.md` says what is measured."
+    parts = ["# Plots", origin]
+    for name, chart in made.items():
+        scenario, _ = CHARTS[name]
+        newest_of_it = results[scenario][-1]
+        loads = [each["loadAverageBefore"] for each in results[scenario] if "loadAverageBefore" in each]
+        busy = f", load average before: up to {max(loads):g}" if loads else ""
+        parts.append(f"![{chart.title}]({name}.svg)")
+        parts.append(f"`{scenario}`, commit {newest_of_it['commit']}, {newest_of_it['date']}{busy}")
+    return "\n\n".join(parts) + "\n"
+
+
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -142,13 +156,17 @@ def main() -> None:
     parser.add_argument("--to", type=Path, default=PLOTS, help="folder for the plots")
     options = parser.parse_args()
     results = newest(options.results)
-    options.to.mkdir(parents=True, exist_ok=True)
+    made: dict[str, Chart] = {}
     for name, (scenario, make) in CHARTS.items():
         chart = make(results.get(scenario, []))
         if chart is None:
             sys.stderr.write(f"{name}: no saved result of {scenario}\n")
         else:
-            (options.to / f"{name}.svg").write_text(chart.svg())
+            made[name] = chart
+    options.to.mkdir(parents=True, exist_ok=True)
+    for name, chart in made.items():
+        (options.to / f"{name}.svg").write_text(chart.svg())
+    (options.to / "README.md").write_text(page(made, results))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from bench.plots import CHARTS, newest
+from bench.plots import CHARTS, newest, page
 from bench.svg import Axis, Chart
 
 LATE = {"min": 0, "p50": 9, "p90": 14, "p99": 30, "p999": 60, "max": 70}
@@ -59,3 +59,12 @@ def test_all_points_lie_inside_the_frame(log: bool) -> None:
     for circle in ElementTree.fromstring(chart.svg()).findall(".//{*}circle"):
         assert 76 <= float(circle.attrib["cx"]) <= 616
         assert 44 <= float(circle.attrib["cy"]) <= 284
+
+
+def test_the_page_shows_what_was_drawn_and_from_what() -> None:
+    saved = _saved("duescan", "2026-01-03") | {"commit": "abc", "loadAverageBefore": 0.3}
+    chart = CHARTS["registered"][1]([saved])
+    assert chart is not None
+    text = page({"registered": chart}, {"duescan": [saved]})
+    assert "(registered.svg)" in text
+    assert "`duescan`, commit abc, 2026-01-03, load average before: up to 0.3" in text

@@ -35,13 +35,15 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=4.0, help="at least so long, and every fault once")
     parser.add_argument("--seed", type=int, default=None, help="order and victims of the faults")
     parser.add_argument("--only", nargs="*", default=[], help="names of faults, such as kill_broker")
+    parser.add_argument("--folder", type=Path, default=None, help="where data and logs are kept afterwards")
     options = parser.parse_args()
     seed = options.seed if options.seed is not None else Chance().randrange(1_000_000)
     chosen = [one for one in faults.possible() if not options.only or one.__name__ in options.only]
     _say(f"seed {seed}: make chaos SEED={seed} MINUTES={options.minutes:g} plays it again")
     try:
-        with tempfile.TemporaryDirectory(prefix="horarium-chaos-") as folder:
-            result = play(Path(folder), seed=seed, faults=chosen, seconds=options.minutes * 60, say=_say)
+        with tempfile.TemporaryDirectory(prefix="horarium-chaos-") as temporary:
+            folder = options.folder or Path(temporary)
+            result = play(folder, seed=seed, faults=chosen, seconds=options.minutes * 60, say=_say)
     except (BrokerError, ServerError, StageError, HorariumError) as error:
         print(f"The chaos could not be played to its end: {error}", file=sys.stderr)
         return 2

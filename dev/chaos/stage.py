@@ -91,6 +91,8 @@ class Stage:
             "HORARIUM_DEV_KEYS": KEYS,
             "HORARIUM_DEV_SHARDS": f"large={PARTITIONS}",
             "HORARIUM_REPLICATION": "3",
+            # A crash in a library leaves the stacks of all threads in the log of its process.
+            "PYTHONFAULTHANDLER": "1",
         }
         self.server = Server(
             self.folder / "server",

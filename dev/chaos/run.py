@@ -78,7 +78,7 @@ def play(
         tell(f"calm: everything was over after {sec:.1f} s; {len(load.promises)} jobs were acknowledged")
         result.report = stage.verdict(load.promises)
         result.effects = stage.effects.counts()
-        result.wrong = stage.effects_agree()
+        result.wrong = [*stage.effects_agree(), *stage.crashes]
         return result
 
 

@@ -56,7 +56,7 @@ class Outcome:
     def judged(self, report: Report, stage: Stage) -> None:
         """The checker's verdict, and that of the ledger of effects."""
         self.wrong += [str(violation) for violation in report.violations[:10]]
-        self.wrong += stage.effects_agree()
+        self.wrong += [*stage.effects_agree(), *stage.crashes]
         late = report.lateness
         self.figures |= {
             "jobs": report.jobs,

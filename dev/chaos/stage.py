@@ -66,7 +66,9 @@ class Stage:
         self.workers: dict[str, subprocess.Popen[bytes]] = {}
         self._processors = processors
         self._settings = dict(settings or {})
-        self._say = say
+        self._tell = say
+        # Parts that a signal ended which was not ours.
+        self.crashes: list[str] = []
         self._made = 0
         self._open = ExitStack()
 
@@ -112,6 +114,11 @@ class Stage:
         self._open.callback(self.follower.stop)
         self.effects = Effects(self.effects_path)
         self._open.callback(self._stop_workers)
+
+    def _say(self, line: str) -> None:
+        if "was ended by signal" in line:
+            self.crashes.append(line)
+        self._tell(line)
 
     def client(self, key: str = KEY, retry: RetryRules = PERSISTENT) -> Client:
         """Of the large tenant unless a key is given; it repeats what fails."""

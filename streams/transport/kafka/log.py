@@ -13,7 +13,6 @@ from concurrent.futures import Future
 from typing import Any
 
 from confluent_kafka import (
-    ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -25,6 +24,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ign
 from schemas.topics import TopicSpec
 from streams.ambient import monotonic_ms
 from streams.transport.kafka.errors import translate
+from streams.transport.kafka.offsets import GroupOffsets
 from streams.transport.kafka.readers import KafkaGroupReader, KafkaReader
 from streams.transport.kafka.writers import KafkaPlainWriter, KafkaTransactionalWriter
 from streams.transport.log import (
@@ -39,8 +39,6 @@ from streams.transport.log import (
 
 TRANSACTION_TIMEOUT_MS = 10_000  # a dead writer's transaction holds readers back this long
 REQUEST_SEC = 10.0
-COORDINATOR_SEC = 1.0
-"""A group's coordinator answers within milliseconds; longer means that it is not the coordinator any more."""
 RETRY_SEC = 0.01
 
 # A group name only because librdkafka wants one: readers that assign themselves never speak to a group.
@@ -74,6 +72,8 @@ class KafkaLog:
         self._member_settings = dict(member_settings or {})
         self._transaction_timeout_ms = transaction_timeout_ms
         self._admin = AdminClient(self._settings)
+        self._lock = threading.Lock()
+        self._groups: dict[str, GroupOffsets] = {}
 
     def create_topics(self, specs: Sequence[TopicSpec]) -> None:
         new = [NewTopic(s.name, s.partitions, s.replication, config=dict(s.config)) for s in specs]
@@ -110,21 +110,13 @@ class KafkaLog:
         return self._offset(tp, _LATEST, isolation)
 
     def committed(self, group: str, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        request = [ConsumerGroupTopicPartitions(group, [Tp(tp.topic, tp.partition) for tp in tps])]
+        with self._lock:
+            asker = self._groups.setdefault(group, GroupOffsets(self._settings, group))
         deadline = monotonic_ms() + int(COMMITTED_WAIT_SEC * 1000)
         while True:
-            asked_ms = monotonic_ms()
-            futures = self._admin.list_consumer_group_offsets(
-                request, require_stable=True, request_timeout=COORDINATOR_SEC
-            )
             try:
-                answers = _answer(futures[group], f"group {group}").topic_partitions
-                return _offsets(answers, group)
+                return asker.fetch(tps)
             except LogRetriable:
-                if monotonic_ms() - asked_ms >= COORDINATOR_SEC * 1000:
-                    # No answer at all: after a broker came back, the client asked its old coordinator for
-                    # ever, while a new client was answered at once (measured).
-                    self._admin = AdminClient(self._settings)
                 if monotonic_ms() > deadline:
                     raise
             threading.Event().wait(RETRY_SEC)
@@ -144,6 +136,10 @@ class KafkaLog:
 
     def close(self) -> None:
         """Readers and writers are closed by who asked for them; Admin goes with its last reference."""
+        with self._lock:
+            for asker in self._groups.values():
+                asker.close()
+            self._groups.clear()
 
     def _wait_until_known(self, names: Sequence[str]) -> None:
         # The controller answers before the brokers know the topic (measured: UNKNOWN_TOPIC_OR_PART after it).
@@ -181,14 +177,3 @@ def _answer(future: Future[Any], where: str) -> Any:
         return future.result()
     except KafkaException as error:
         raise translate(error.args[0], where) from error
-
-
-def _offsets(answers: Sequence[Tp], group: str) -> dict[TopicPartition, int]:
-    found = {}
-    for answer in answers:
-        tp = TopicPartition(answer.topic, answer.partition)
-        if answer.error is not None:
-            raise translate(answer.error, f"group {group}, {tp}")
-        if answer.offset >= 0:
-            found[tp] = answer.offset
-    return found

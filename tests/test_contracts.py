@@ -5,6 +5,7 @@ the pure core can reach sees a clock, chance, a thread or the outside world.
 """
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -234,3 +235,12 @@ def test_the_rules_see_what_they_forbid() -> None:
     assert sorted(found) == sorted(
         ["rocksdict.x", "os.path", "streams.core.sibling", "streams.store.kv", "uuid.uuid4", "tzdata", "?"]
     )
+
+
+def test_no_group_is_asked_about_through_the_admin_client() -> None:
+    """It ends the process by a signal when the group's coordinator has moved (librdkafka#5040)."""
+    asked = re.compile(r"\b(list|alter)_consumer_group_offsets\b")
+    found = [
+        path for name in SERVER for path in (ROOT / name).rglob("*.py") if asked.search(path.read_text())
+    ]
+    assert found == []

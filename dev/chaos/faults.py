@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from dev.broker import BrokerError, LocalKafka
 from dev.chaos.stage import Stage
 from dev.server import Part
 from streams.ambient import Chance
@@ -24,6 +25,7 @@ FROZEN_SEC = 14.0
 WORKER_FROZEN_SEC = 9.0
 API_FROZEN_SEC = 5.0
 DOWN_SEC = 3.0
+BROKER_SEC = 240.0
 CLOCK_STEP_SEC = (-45, 45)
 CLOCK_SEC = 6.0
 FULL_SEC = 6.0
@@ -83,7 +85,7 @@ def kill_broker(stage: Stage, chance: Chance) -> str:
     node = chance.choice(stage.brokers.nodes)
     node.kill()
     wait(chance.uniform(4, 8))
-    node.start()
+    _start(node)
     return f"kill -9 of broker {node.node_id}, started again"
 
 
@@ -91,10 +93,7 @@ def restart_brokers(stage: Stage, chance: Chance) -> str:
     for node in stage.brokers.nodes:
         node.kill()
     wait(1)
-    for node in stage.brokers.nodes:
-        node.launch()
-    for node in stage.brokers.nodes:
-        node.wait_ready()
+    _start(*stage.brokers.nodes)
     return "kill -9 of all brokers at once, started again"
 
 
@@ -159,6 +158,15 @@ ALL: tuple[Fault, ...] = (
     fill_disk,
     step_clock,
 )
+
+
+def _start(*nodes: LocalKafka) -> None:
+    """A killed broker recovers its log first, which takes a busy machine minutes."""
+    for node in nodes:
+        node.launch()
+    for node in nodes:
+        if not node.wait_ready(BROKER_SEC):
+            raise BrokerError(f"broker {node.node_id} did not start again; see {node.log}")
 
 
 def _kill_part(stage: Stage, name: str, down_sec: float) -> str:

@@ -308,7 +308,7 @@ class State:
                     self.timers.add(alarm, keys.lane(Priority.LOW, entity.tenant), key)
             case Breaker():
                 due, lane = due_of_breaker(entity), keys.lane(Priority.NORMAL, entity.tenant)
-                if due is not None:
+                if not isinstance(old, Breaker) or old.status is not entity.status:
                     self.timers.add(due, lane, key)
                 if entity.status is BreakerStatus.CLOSED:
                     self.timers.add(due_of_breaker_end(entity), lane, key)
@@ -371,15 +371,14 @@ def due_of_cursor(cursor: Cursor) -> int | None:
     return None
 
 
-def due_of_breaker(breaker: Breaker) -> int | None:
-    """When something is to be done about a breaker: to try a few, or to let go of what it held back."""
+def due_of_breaker(breaker: Breaker) -> int:
+    """When something is to be done about a breaker: to try a few, to find others to try, or to let go of what
+    it held back."""
     match breaker.status:
         case BreakerStatus.OPEN:
             return breaker.until_ms
-        case BreakerStatus.CLOSED:
-            return breaker.changed_ms
         case _:
-            return None
+            return breaker.changed_ms
 
 
 def due_of_breaker_end(breaker: Breaker) -> int:

@@ -26,6 +26,8 @@ PAUSE_MS, PAUSE_MAX_MS = 30_000, 600_000
 BEATS_MS = 60_000  # a probe that is still alive after this is well
 LET_GO_MAX = 100
 """Held back executions made ready in one pass after the breaker has closed."""
+ROUNDS_MAX = 30
+"""How often a pass looks for other probes: all that is held back may be of one group, whose slot is taken."""
 
 
 def note_outcome(tx: Transaction, execution: Execution, *, failed: bool) -> None:
@@ -79,20 +81,32 @@ def visit_breaker(tx: Transaction, breaker: Breaker) -> None:
         tx.emit_breaker(BreakerProbing, probing)
         _tell(tx, probing, "a few executions are tried")
         replace_probes(tx, breaker.tenant, breaker.target)
+    elif breaker.status is BreakerStatus.PROBING:
+        replace_probes(tx, breaker.tenant, breaker.target)
     elif breaker.status is BreakerStatus.CLOSED:
         _let_go(tx, breaker)
 
 
 def replace_probes(tx: Transaction, tenant: str, target: str) -> None:
     """Probes that neither run nor can be granted (cancelled, expired, handed back, waiting for their group)
-    make room for others that are held back."""
-    while (breaker := tx.state.breaker(tenant, target)) and breaker.status is BreakerStatus.PROBING:
+    make room for others that are held back. What is too much for one pass goes on in the next."""
+    for _ in range(ROUNDS_MAX):
+        breaker = tx.state.breaker(tenant, target)
+        if breaker is None or breaker.status is not BreakerStatus.PROBING:
+            return
         alive = tuple(one for one in breaker.probes if _is_tried(tx, tenant, one))
         more = tx.state.indexes.held_back(tenant, target, PROBES_MAX - len(alive))
         if alive == breaker.probes and not more:
             return
         tx.emit_breaker(BreakerProbing, replace(breaker, probes=(*alive, *more)))
         _make_ready(tx, tenant, more)
+    _come_back(tx, tenant, target)
+
+
+def _come_back(tx: Transaction, tenant: str, target: str) -> None:
+    """Its timer is due again at once. Of a store that is made from the log, the entity says the same."""
+    lane = keys.lane(Priority.NORMAL, tenant)
+    tx.state.timers.add(tx.now_ms, lane, ids.breaker_key(tenant, target))
 
 
 def _is_tried(tx: Transaction, tenant: str, execution_id: str) -> bool:
@@ -138,11 +152,10 @@ def _let_go(tx: Transaction, breaker: Breaker) -> None:
     """A part of what was held back; the rest follows in further passes."""
     held = tx.state.indexes.held_back(breaker.tenant, breaker.target, LET_GO_MAX)
     _make_ready(tx, breaker.tenant, held)
-    key = ids.breaker_key(breaker.tenant, breaker.target)
     if len(held) == LET_GO_MAX:
-        tx.state.timers.add(tx.now_ms, keys.lane(Priority.NORMAL, breaker.tenant), key)
+        _come_back(tx, breaker.tenant, breaker.target)
     elif tx.now_ms >= due_of_breaker_end(breaker):
-        tx.forget(key)
+        tx.forget(ids.breaker_key(breaker.tenant, breaker.target))
 
 
 def _tell(tx: Transaction, breaker: Breaker, what: str) -> None:

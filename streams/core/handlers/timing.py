@@ -98,8 +98,11 @@ def pause_after_error(tx: Transaction, key: str, error: str) -> None:
     """A time-driven decision raised: its job is paused, the partition goes on. It can still be cancelled, and
     what was looked at comes up again: a lease's end must not be missed for ever."""
     kind, _, rest = key.partition(":")
-    tenant, _, name = rest.partition("/")
+    tenant, _, name = rest.partition(":" if kind == "breaker" else "/")
     tx.state.timers.add(tx.now_ms + AFTER_ERROR_MS, keys.lane(Priority.LOW, tenant), key)
+    if kind == "breaker":
+        tx.alert("internal_error", tenant, f"breaker of {name}: {error}", target=name)
+        return
     job_id = name if kind == "job" else ids.job_id_of(name) or name
     tx.alert("internal_error", tenant, f"job {job_id} is paused: {error}", job_id=job_id)
     job = tx.state.job(tenant, job_id)

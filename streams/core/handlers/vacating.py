@@ -7,11 +7,18 @@ notes it, and this is asked once the command or timer is decided.
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from schemas import ids
+from schemas.entities import WaitingFor
+from schemas.events import ExecutionReady
 from streams.core import keys
 from streams.core.handlers.breaking import replace_probes
 from streams.core.handlers.following import make_ready
 from streams.core.transaction import Transaction
+
+HELD_BACK_MAX = 100
+"""Members that a breaker turns out to hold back, and that one call sets aside."""
 
 
 def vacate(tx: Transaction) -> None:
@@ -30,9 +37,16 @@ def _call_next(tx: Transaction, tenant: str, group: str) -> None:
     if indexes.holds_group(group_key, besides=""):
         return
     for pool in indexes.pools_of_group(group_key):
-        while (first := indexes.first_of_group(group_key, keys.WAITS, pool)) is not None:
+        for made in range(HELD_BACK_MAX + 1):
+            first = indexes.first_of_group(group_key, keys.WAITS, pool)
             called = indexes.first_of_group(group_key, keys.CALLED, pool)
-            execution = tx.state.execution(tenant, first[1])
-            if (called is not None and called < first) or execution is None:
+            execution = tx.state.execution(tenant, first[1]) if first is not None else None
+            if first is None or (called is not None and called < first) or execution is None:
+                break
+            if made == HELD_BACK_MAX:
+                # Called all the same: when it is about to be granted it is set aside, and this goes on.
+                tx.want_work(
+                    tx.emit_execution(ExecutionReady, replace(execution, waiting_for=WaitingFor.WORKER))
+                )
                 break
             make_ready(tx, execution)

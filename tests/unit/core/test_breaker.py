@@ -324,3 +324,71 @@ def test_a_storm_of_10_000_failures_is_spread_by_full_jitter() -> None:
     assert len(due) == 10_000
     assert sorted(histogram) == list(range(10))
     assert all(850 <= count <= 1_150 for count in histogram.values())  # 1,000 and five deviations
+
+
+class Counting(World):
+    """Knows how many events its longest transaction had."""
+
+    longest = 0
+
+    def one(self, *args: Any, **kw: Any) -> bool:
+        before = len(self.log)
+        more = super().one(*args, **kw)
+        self.longest = max(self.longest, len(self.log) - before)
+        return more
+
+
+def test_many_retries_of_one_group_are_looked_at_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of them may be tried at a time: neither the breaker nor the group may walk over all at once."""
+    monkeypatch.setattr("streams.core.handlers.breaking.ROUNDS_MAX", 2)
+    monkeypatch.setattr("streams.core.handlers.breaking.LET_GO_MAX", 5)
+    monkeypatch.setattr("streams.core.handlers.vacating.HELD_BACK_MAX", 5)
+    world, count = Counting(), 80
+    for n in range(4):
+        world.register(
+            f"job-{n}", every_sec=86_400, overlap=OverlapPolicy.ALLOW, retry=RETRY, exclusion_group="g"
+        )
+    for n in range(count):
+        world.trigger(f"job-{n % 4}", key=f"t{n}")
+        (grant,) = world.claim("W", 9)
+        world.fail(grant)
+    world.trigger("job-0", key="holder")
+    (holder,) = world.claim("W", 9)
+    world.at(29)
+    assert len(held(world)) == count
+    world.longest = 0
+    world.at(31)
+    assert status(world) is B.PROBING
+    assert held(world) == []  # all wait for their group, and each was looked at once
+    assert world.longest <= 16
+    world.complete(holder)
+    (probe,) = world.claim("W", 9)
+    world.complete(probe)
+    assert status(world) is B.CLOSED
+    while status(world) is B.CLOSED:
+        (grant,) = world.claim("W", 9)
+        world.fail(grant)
+    assert status(world) is B.OPEN
+    assert world.claim("W", 9) == []
+    assert len(held(world)) + 41 == count  # those that failed wait for their next attempt
+    assert world.longest <= 16
+    while status(world) is not B.CLOSED:
+        for grant in world.claim("W", 9):
+            world.complete(grant)
+        world.until(world.now_ms + 5_000)
+    while grants := world.claim("W", 9):
+        assert len(grants) == 1
+        world.complete(grants[0])
+        world.until(world.now_ms + 1_000)
+    assert Counter(e.status for e in world.executions()) == {E.COMPLETED: count + 1}
+
+
+def test_an_error_at_a_breakers_timer_is_told_of_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = opened()
+    with monkeypatch.context() as broken:
+        broken.setattr("streams.core.handlers.timing.visit_breaker", lambda *_: 1 / 0)
+        world.at(31)
+    (alert,) = (alert for alert in world.alerts if alert.kind == "internal_error")
+    assert (alert.tenant, alert.target, alert.job_id) == (TENANT, TARGET, "")
+    world.at(95)
+    assert status(world) is B.PROBING

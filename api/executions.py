@@ -68,7 +68,7 @@ async def _listed(request: Request, tenant: str, filters: ExecutionFilter, query
 
     wanted = query.page()
     page, running = await served.reads.ask(request, tenant, question)
-    gates = Gates(served.followed, tenant, running)
+    gates = Gates(served.followed, served.client.partitions, tenant, running)
     executions = [rendering.execution_view(view, gates.of(view.execution)) for view in page.items]
     return encoded(ExecutionList(executions=executions, next_page_token=page.next_token))
 
@@ -117,7 +117,7 @@ async def get(request: Request, caller: Viewer, execution_id: str) -> Response:
         return None if found is None else (found, counted(connection, tenant, [found.view.execution]))
 
     detail, running = await served.reads.one(request, tenant, "execution", question)
-    gates = Gates(served.followed, tenant, running)
+    gates = Gates(served.followed, served.client.partitions, tenant, running)
     return encoded(rendering.execution_detail(detail, gates.of(detail.view.execution)))
 
 

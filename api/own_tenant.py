@@ -139,7 +139,7 @@ def _share(followed: Followed, tenant: str, seen: Usage, name: str) -> ShareAnsw
     return ShareAnswer(
         pool=name,
         running=seen.running.mine.get(name, 0),
-        running_of_all=seen.running.shared[name],
+        running_of_all=sum(seen.running.shared[name].values()),
         max_running=pool.max_running or None,
         tenant_max_running=tenant_max_of(pool) or None,
     )

@@ -44,10 +44,10 @@ class PoolView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
-    """How many executions run by pool: a tenant's, and those of all tenants in shared pools."""
+    """How many executions run by pool: a tenant's, and in shared pools those of each tenant."""
 
     mine: Mapping[str, int] = field(default_factory=dict)
-    shared: Mapping[str, int] = field(default_factory=dict)
+    shared: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,13 +167,13 @@ def _by_pool(connection: Connection, tenant: str, status: str) -> dict[str, int]
     return {row.pool: row[1] for row in found}
 
 
-def _running_in(connection: Connection, pool: str) -> int:
+def _running_in(connection: Connection, pool: str) -> dict[str, int]:
     found = connection.execute(
-        select(func.count())
-        .select_from(executions)
+        select(executions.c.tenant, func.count())
         .where(UNFINISHED, SHARED_POOL, executions.c.pool == pool, executions.c.status == "RUNNING")
+        .group_by(executions.c.tenant)
     )
-    return int(found.scalar_one())
+    return {row.tenant: row[1] for row in found}
 
 
 def _of(tenant: str) -> ColumnElement[bool]:

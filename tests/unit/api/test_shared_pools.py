@@ -83,3 +83,20 @@ async def test_what_nobody_waits_for_goes_back_to_its_tenant(make_api: MakeApi) 
         assert one["tenant"] == "other"
         released = [command for command in api.log.sent if isinstance(command, Release)]
         assert {command.tenant for command in released} <= {"other"}
+
+
+async def test_a_bound_that_holds_in_each_partition_is_told_of_where_it_is_reached(make_api: MakeApi) -> None:
+    async with make_api(partitions=4) as api:
+        assert api.services.client.partitions_of("acme") != api.services.client.partitions_of("other")
+        limits = {"maxRunning": 2, "tenantMaxRunning": 2}
+        await api.call("PUT", "/v1/pools/shared%2Fgpu", limits, key="operator-key")
+        await make(api, "other-key", 3)
+        got = await claim(api, max=5)
+        while len(got) < 2:
+            got += await claim(api, max=5)
+        await make(api, "tenant-key", 1)
+        for key, expected in (("other-key", "cap"), ("tenant-key", "worker")):
+            answer = await api.get("/v1/executions?status=PENDING", key=key, fresh=True)
+            assert [one["waitingFor"] for one in answer.json()["executions"]] == [expected], key
+        [share] = (await api.get("/v1/tenant", key="other-key")).json()["share"]
+        assert (share["running"], share["runningOfAll"]) == (2, 2)

@@ -30,7 +30,17 @@ def _first_ending(old: Any, new: Any) -> dict[str, ColumnElement[Any]]:
     return {name: case((is_open, new[name]), else_=old[name]) for name in _ENDING}
 
 
-KEEP_EXECUTION = Upsert(executions)
+BORN_WITH = {"job_id", "incarnation", "kind", "scheduled_ms", "fired_ms", "backfill"}
+"""What an execution is from its first event to its last. Left alone by updates, since a database that sets a
+column anew files the row anew in every index that has it."""
+
+
+def _what_changes(_old: Any, new: Any) -> dict[str, ColumnElement[Any]]:
+    fixed = {"tenant", "execution_id", *BORN_WITH}
+    return {column.name: new[column.name] for column in executions.c if column.name not in fixed}
+
+
+KEEP_EXECUTION = Upsert(executions, changes=_what_changes)
 KEEP_LEASE = Upsert(leases)
 KEEP_CONTENT = Upsert(contents)
 KEEP_GRANT = Upsert(attempts, changes=_first_ending)

@@ -12,6 +12,7 @@ import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -75,18 +76,26 @@ class Upsert:
     when: Callable[[Columns, Columns], ColumnElement[bool]] | None = None
 
 
+@dataclass(frozen=True)
+class _Prepared:
+    """A statement as the driver takes it, and a row's values in its order (None: by name)."""
+
+    sql: str
+    values: Callable[[Row], object] | None
+
+
 class Writer:
     """One open transaction; runs prepared statements over many rows."""
 
-    def __init__(self, connection: Connection, prepared: dict[object, str]) -> None:
+    def __init__(self, connection: Connection, prepared: dict[object, _Prepared]) -> None:
         self.connection = connection
         self._prepared = prepared
 
     def upsert(self, how: Upsert, rows: Sequence[Row]) -> None:
         """Inserts or changes rows, at most one a key."""
         if rows:
-            sql = self._prepared.get(how) or self._prepare(how, _upsert(how, self.connection.dialect.name))
-            self._run(sql, rows)
+            known = self._prepared.get(how)
+            self._run(known or self._prepare(how, _upsert(how, self.connection.dialect.name)), rows)
 
     def insert(self, table: Table, rows: Sequence[Row]) -> None:
         """Inserts rows that are not there."""
@@ -109,16 +118,19 @@ class Writer:
             if moved.rowcount != 1:
                 raise PositionsMovedError(f"partition {partition} is not at {before[partition]} any more")
 
-    def _prepare(self, key: object, statement: Any) -> str:
+    def _prepare(self, key: object, statement: Any) -> _Prepared:
         # Compiled once and given to the driver as it is: SQLAlchemy's work on each row of an executemany
         # costs more than SQLite's.
-        self._prepared[key] = str(statement.compile(dialect=self.connection.dialect))
+        compiled = statement.compile(dialect=self.connection.dialect)
+        names = compiled.positiontup
+        self._prepared[key] = _Prepared(str(compiled), None if names is None else _by_position(names))
         return self._prepared[key]
 
-    def _run(self, sql: str, rows: Sequence[Row]) -> None:
+    def _run(self, prepared: _Prepared, rows: Sequence[Row]) -> None:
         if self.connection.dialect.name == "postgresql":
             rows = [_without_nul(row) for row in rows]
-        self.connection.exec_driver_sql(sql, list(rows))
+        values = list(rows) if prepared.values is None else list(map(prepared.values, rows))
+        self.connection.exec_driver_sql(prepared.sql, values)
 
 
 class Store:
@@ -128,7 +140,7 @@ class Store:
         self.url = check_url(url)
         self._readers = _engine(self.url, for_writing=False)
         self._writer = _engine(self.url, for_writing=True)
-        self._prepared: dict[object, str] = {}
+        self._prepared: dict[object, _Prepared] = {}
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -211,6 +223,11 @@ def _upsert(how: Upsert, dialect: str) -> Any:
     return statement.on_conflict_do_update(index_elements=keys, set_=changes, where=when)
 
 
+def _by_position(names: Sequence[str]) -> Callable[[Row], object]:
+    # One name alone would give a bare value.
+    return itemgetter(*names) if len(names) > 1 else lambda row: tuple(row[name] for name in names)
+
+
 def _without_nul(row: Row) -> Row:
     # PostgreSQL has no such character in text. A worker's error message must not stop the read model.
     if not any(isinstance(value, str) and "\0" in value for value in row.values()):
@@ -242,8 +259,8 @@ def _engine(url: URL, *, for_writing: bool) -> Engine:
         options = {"options": f"-csearch_path={SCHEMA}"}
         return create_engine(url, connect_args=options, isolation_level=isolation, **pool)
     Path(str(url.database)).parent.mkdir(parents=True, exist_ok=True)
-    # Named parameters: rows go to the driver as they are, by column.
-    engine = create_engine(url, paramstyle="named", connect_args={"timeout": BUSY_SEC}, **pool)
+    # By position: the driver looks up names one by one in every row, for half of an upsert's time (measured).
+    engine = create_engine(url, paramstyle="qmark", connect_args={"timeout": BUSY_SEC}, **pool)
     cache_kib = WRITER_CACHE_KIB if for_writing else READER_CACHE_KIB
     # A writer takes its place at once: upgraded later, it could find that its picture is out of date.
     begin = "BEGIN IMMEDIATE" if for_writing else "BEGIN"

@@ -6,10 +6,11 @@ import pytest
 from msgspec.structs import replace
 from sqlalchemy import Connection
 
+from projections.executions import BORN_WITH
 from projections.queries import ExecutionFilter, get_execution, list_executions
 from projections.store import Store
 from projections.views import Attempt, ExecutionDetail
-from schemas import ids
+from schemas import codec, ids
 from schemas.entities import (
     Content,
     Execution,
@@ -19,7 +20,8 @@ from schemas.entities import (
     JobStatus,
     LeaseEnd,
 )
-from schemas.events import JobCancelled, JobCompleted, JobPaused
+from schemas.events import ExecutionEvent, JobCancelled, JobCompleted, JobPaused
+from tests import golden_log
 from tests.unit.projections.story import MINUTE, ONCE, T0, TENANT, Story, cursor_of, fold, job
 
 
@@ -301,3 +303,18 @@ def test_a_definition_that_compaction_took(store: Store, db: Connection) -> None
     fold(store, story.records)
     detail = found(db, execution.execution_id)
     assert (detail.view.execution, detail.content) == (execution, Content(name="", task=""))
+
+
+def test_what_updates_leave_alone_is_the_same_in_all_events_of_an_execution() -> None:
+    """Of an engine that tells a story with every type of event; `incarnation` and `job_id` are the id's."""
+    born: dict[tuple[str, str], Execution] = {}
+    later = 0
+    for _, value in golden_log.story().log:
+        event = None if value is None else codec.decode(value)
+        if isinstance(event, ExecutionEvent):
+            now = event.execution
+            first = born.setdefault((now.tenant, now.execution_id), now)
+            later += now is not first
+            for name in BORN_WITH - {"incarnation"}:
+                assert getattr(now, name) == getattr(first, name), (event, name)
+    assert later > 100

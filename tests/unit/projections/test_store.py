@@ -7,13 +7,13 @@ import threading
 from pathlib import Path
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import bindparam, delete, select
 from sqlalchemy.exc import OperationalError
 
 from projections import main, store
 from projections.settings import ProjectionSettings
 from projections.store import ForeignDatabaseError, Store, check_url
-from projections.tables import jobs
+from projections.tables import jobs, meta
 from streams.config import SettingsError
 from tests.unit.projections.story import Story, fold, job
 
@@ -118,3 +118,17 @@ def test_wrong_settings_end_the_process(
     monkeypatch.delenv("HORARIUM_KAFKA", raising=False)
     assert main.main([]) == main.WRONG_SETTINGS
     assert "HORARIUM_KAFKA is not set" in capsys.readouterr().err
+
+
+def test_a_statement_may_have_one_parameter_alone(file: Path) -> None:
+    made = Store(f"sqlite:///{file}")
+    made.ensure()
+    drop = delete(meta).where(meta.c.name == bindparam("of_name"))
+    with made.writing() as writer:
+        writer.insert(meta, [{"name": name, "value": b""} for name in ("one", "two", "three")])
+        writer.each(drop, [{"of_name": "one"}, {"of_name": "two"}])
+    with made.reading() as connection:
+        names = set(connection.execute(select(meta.c.name)).scalars())
+    assert "three" in names
+    assert not names & {"one", "two"}
+    made.close()

@@ -111,10 +111,10 @@ def fill(running: processors.Processors, count: int) -> None:
     if found is None:
         raise Refused("the first job is not in the log")
     writer = running.log.plain_writer()
-    for record in _registered(found, count, running.topics.events, position or pack_positions(0, 0)):
+    for outgoing in _registered(found, count, running.topics.events, position or pack_positions(0, 0)):
         while True:
             try:
-                writer.send(record)
+                writer.send(outgoing)
                 break
             except LogRetriable:
                 writer.flush(1.0)

@@ -96,6 +96,21 @@ def test_rule_10_a_clock_far_off_the_brokers_gives_its_partitions_up() -> None:
     world.until(lambda: other.running == [0], other, process)
 
 
+def test_rule_10_a_clock_that_is_set_right_takes_partitions_again() -> None:
+    world = Installation()
+    slow = Time()
+    slow.wall_ms -= 30_000
+    process = world.start("a", time=slow)
+    world.until(lambda: process.running == [0], process)
+    world.request(credit=0)
+    world.until(lambda: not process.owned, process)
+    slow.wall_ms += 30_000
+    for _ in range(10):
+        slow.pass_ms(20)
+        world.run(process)
+    assert process.running == [0]
+
+
 def test_str_021_a_step_back_of_the_wall_clock_neither_stalls_nor_repeats() -> None:
     world = Installation()
     process = world.live()

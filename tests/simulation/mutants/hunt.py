@@ -38,7 +38,7 @@ def hunt_one(name: str, seeds_max: int = SEEDS_MAX) -> Catch:
     return Catch(name, 0, "", cpu_sec)
 
 
-def hunt(names: Iterable[str], processes: int | None = None) -> Iterator[Catch]:
+def hunt(names: Iterable[str], seeds_max: int = SEEDS_MAX, processes: int | None = None) -> Iterator[Catch]:
     """As they are found."""
     context = multiprocessing.get_context("spawn")
     count = processes or os.cpu_count()
@@ -46,5 +46,5 @@ def hunt(names: Iterable[str], processes: int | None = None) -> Iterator[Catch]:
         with_hash_seed(),
         ProcessPoolExecutor(count, mp_context=context, max_tasks_per_child=1) as pool,
     ):
-        for future in as_completed([pool.submit(hunt_one, name) for name in names]):
+        for future in as_completed([pool.submit(hunt_one, name, seeds_max) for name in names]):
             yield future.result()

@@ -135,20 +135,6 @@ def _unknown_is_committed() -> None:
     change(Turns, "_doubt", make)
 
 
-def _aborted_is_forgotten() -> None:
-    """What was taken for a transaction that is refused is not decided again."""
-
-    def make(original: Any) -> Any:
-        def give_back(self: Turns, decided: Any, error: Any) -> None:
-            for turn, _ in decided:
-                turn.engine.abort()
-                turn.partition.positions = turn.positions
-
-        return give_back
-
-    change(Turns, "_give_back", make)
-
-
 def _lost_is_kept() -> None:
     def make(original: Any) -> Any:
         def lost(self: Ownership, partitions: Sequence[int]) -> None:

@@ -221,9 +221,6 @@ OF_RUNTIME = (
     Mutation("mark ahead of the log", "a restart leaves events out", _mark_ahead),
     Mutation("unknown taken for aborted", "no look at the log after an unknown commit", _unknown_is_aborted),
     Mutation("unknown taken for committed", "likewise, the other way", _unknown_is_committed),
-    Mutation(
-        "refused batch forgotten", "commands of a refused transaction are dropped", _aborted_is_forgotten
-    ),
     Mutation("lost partition kept", "an owner goes on with what is another's", _lost_is_kept),
     Mutation("replay to the stable end", "late markers hide committed events", _replay_to_the_committed_end),
     Mutation("own open transaction left", "restore without a new writer", _open_transaction_is_not_ended),

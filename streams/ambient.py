@@ -130,8 +130,9 @@ class Clock:
             return True
         low, high = self._brokers.bounds()
         if high is None:
-            # Nobody has said yet that this is too late: our own wall clock has to.
-            high = self._target if low is None else max(self._target, low)
+            # Nobody has said yet that this is too late: our own wall clock has to, as it stands by now.
+            wall = self._target if self._step is None else max(self._target, self._step)
+            high = wall if low is None else max(wall, low)
         if self._offset + ahead - high > UNTRUSTED_MS:
             return False
         self._raise_offset(self._offset + ahead)

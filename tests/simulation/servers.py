@@ -27,6 +27,7 @@ SESSION_MS = 6_000
 """The group takes a silent member for dead after this (`session.timeout.ms`)."""
 IDLE_MS = (250, 1_200)
 BUSY_MS = (1, 4)
+RESTORING_MS = (5, 60)
 RESTART_MS = (200, 14_000)
 FREEZES_MS = ((20, 400), (2_000, 5_000), (6_500, 16_000), (20_000, 40_000))
 """A hiccup; shorter than the session; longer than session and transaction time-out; much longer."""
@@ -306,8 +307,10 @@ class Server:
         processor, chance = self.processor, self.around.chance
         assert processor is not None
         for partition in processor.ownership:
-            if not partition.running or partition.backlog or partition.more_due or not partition.opened:
+            if partition.backlog or partition.more_due:
                 return chance.randint(*BUSY_MS)
+            if not partition.opened:
+                return chance.randint(*RESTORING_MS)
         idle_ms = chance.randint(*IDLE_MS)
         timer_ms = processor.next_wakeup_ms()
         if timer_ms is None:

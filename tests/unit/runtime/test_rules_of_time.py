@@ -111,6 +111,24 @@ def test_rule_10_a_clock_that_is_set_right_takes_partitions_again() -> None:
     assert process.running == [0]
 
 
+def test_rule_10_a_clock_that_is_set_right_goes_on_with_a_partition_that_waits_for_it() -> None:
+    world = Installation()
+    former = world.live("a")
+    world.register()
+    world.run(former)
+    former.evict()
+    slow = Time()
+    slow.wall_ms += world.time.wall_ms - slow.wall_ms - 1_800_000
+    process = world.start("b", time=slow)
+    world.run(process, steps=20)
+    assert (process.owned, process.running) == ([0], [])
+    slow.wall_ms += 1_800_000
+    for _ in range(20):
+        slow.pass_ms(20)
+        world.run(process)
+    assert process.running == [0]
+
+
 def test_str_021_a_step_back_of_the_wall_clock_neither_stalls_nor_repeats() -> None:
     world = Installation()
     process = world.live()

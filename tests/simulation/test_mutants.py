@@ -10,12 +10,12 @@ import pytest
 from tests.simulation.mutants.hunt import ALL, hunt
 
 QUICK = (
+    "an attempt too many",
     "batch loses a key",
-    "clock starts anywhere",
-    "lost partition kept",
-    "mark ahead of the log",
-    "overlay before commit",
-    "replies before commit",
+    "catch-up dropped",
+    "dead letter not sent",
+    "epoch not raised",
+    "positions not carried",
 )
 SEEDS_MAX = 5
 
@@ -28,5 +28,5 @@ def test_breaks_of_the_product_are_found() -> None:
 
 
 def test_every_mutation_has_a_name_of_its_own_and_says_what_it_breaks() -> None:
-    assert len(ALL) >= 40
+    assert len(ALL) >= 35
     assert all(mutation.breaks for mutation in ALL.values())

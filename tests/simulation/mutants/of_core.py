@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from schemas.commands import LeaseRef
 from schemas.entities import Execution, WaitingFor
 from schemas.events import ExecutionClaimed
-from streams.core import parking, retry
+from streams.core import retry
 from streams.core.effects import Bury
 from streams.core.handlers import (
     cancelling,
@@ -203,17 +203,6 @@ def _parked_credit_not_spent() -> None:
     change(Parking, "spend", make)
 
 
-def _unseen_grants_forgotten() -> None:
-    def make(original: Any) -> Any:
-        def credits(slots: Any, asker: Asker, held: Any) -> Any:
-            asker.unseen.clear()
-            return original(slots, asker, set())
-
-        return credits
-
-    change(parking, "_credits", make)
-
-
 def _gates_open() -> None:
     """Caps, pauses, breakers and exclusion groups hold nothing back."""
     change(gating, "gate", lambda original: lambda tx, execution: WaitingFor.WORKER)
@@ -267,7 +256,6 @@ OF_CORE = (
     Mutation("cancel not told", "a worker's word counts after the cancel", _cancel_not_told),
     Mutation("deadline ignored", "startDeadlineSec holds nothing back", _deadline_ignored),
     Mutation("parked credit not spent", "a request grants more than it offers", _parked_credit_not_spent),
-    Mutation("unseen grants forgotten", "a renewed request is granted twice", _unseen_grants_forgotten),
     Mutation("gates open", "caps, pauses and groups hold nothing back", _gates_open),
     Mutation("dead letter not sent", "a given-up execution is nowhere to be found", _dead_letter_not_sent),
     Mutation("cancelled next runs", "a cancelled next occurrence runs all the same", _cancelled_next_runs),

@@ -13,11 +13,9 @@ from streams.runtime import checkpoint
 from streams.runtime.checkpoint import Checkpoint, Draft, Failure, Step
 from streams.runtime.mark import Mark, Positions, write_marked
 from streams.runtime.ownership import Ownership
-from streams.runtime.partition import Settlement
 from streams.runtime.recovery import Recovery
 from streams.runtime.turns import Turns
 from streams.store.kv import Batch
-from streams.transport.log import Isolation
 from streams.transport.memory import MemoryTransactionalWriter
 from tests.simulation.mutants.mutation import Mutation, change
 
@@ -146,23 +144,6 @@ def _lost_is_kept() -> None:
     change(Ownership, "revoked", make)
 
 
-def _replay_to_the_committed_end() -> None:
-    def make(original: Any) -> Any:
-        def fetch(self: Recovery, restore: Any) -> None:
-            original(self, restore)
-            tp = self._events(restore.partition)
-            restore.target = min(restore.target, self._log.end_offset(tp, Isolation.COMMITTED))
-
-        return fetch
-
-    change(Recovery, "_fetch_stable", make)
-
-
-def _open_transaction_is_not_ended() -> None:
-    """An owner goes live without a look at what its own former writer left open."""
-    change(Checkpoint, "renew", lambda original: lambda self: None)
-
-
 def _settlement_ignored() -> None:
     def make(original: Any) -> Any:
         def fire(self: Engine, settled_ms: int, limit: int) -> Any:
@@ -171,18 +152,6 @@ def _settlement_ignored() -> None:
         return fire
 
     change(Engine, "fire", make)
-
-
-def _settlement_by_a_stale_end() -> None:
-    """Ends of leases count as settled as soon as anything of work is read."""
-
-    def make(original: Any) -> Any:
-        def ask(self: Settlement, now_ms: int, end_offset: Any) -> None:
-            original(self, now_ms, lambda: 0)
-
-        return ask
-
-    change(Settlement, "ask", make)
 
 
 def _clock_follows_the_wall() -> None:
@@ -222,10 +191,7 @@ OF_RUNTIME = (
     Mutation("unknown taken for aborted", "no look at the log after an unknown commit", _unknown_is_aborted),
     Mutation("unknown taken for committed", "likewise, the other way", _unknown_is_committed),
     Mutation("lost partition kept", "an owner goes on with what is another's", _lost_is_kept),
-    Mutation("replay to the stable end", "late markers hide committed events", _replay_to_the_committed_end),
-    Mutation("own open transaction left", "restore without a new writer", _open_transaction_is_not_ended),
     Mutation("settlement ignored", "log lag is taken for death", _settlement_ignored),
-    Mutation("settlement by a stale end", "likewise, more subtly", _settlement_by_a_stale_end),
     Mutation("clock follows the wall", "time steps and goes back", _clock_follows_the_wall),
     Mutation("clock starts anywhere", "a new owner's time is before its last event", _clock_starts_anywhere),
     Mutation("tombstone missed", "replay keeps what was forgotten", _tombstone_missed),

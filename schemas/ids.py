@@ -40,6 +40,7 @@ BACKFILL_KIND = "b"
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
+@lru_cache(maxsize=4_096)  # instants above all, and a herd shares its own
 def base36(number: int) -> str:
     """Shortest form; negative numbers (instants before 1970) keep their sign."""
     sign, rest = ("-", -number) if number < 0 else ("", number)

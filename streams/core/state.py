@@ -144,19 +144,19 @@ class State:
     def cursor(self, job: Job) -> Cursor:
         """Where the job stands. One without a stored cursor stands at its beginning; a one-off stands behind
         it once its execution exists."""
-        found = self._get(ids.cursor_key(job.tenant, job.job_id))
-        if isinstance(found, Cursor) and found.incarnation == job.incarnation:
-            return found
+        moved = self.moved(job)
+        if moved is not None:
+            return moved
         first = beginning(job)
         if job.schedule.kind is ScheduleKind.ONCE and self.execution(job.tenant, first_execution_id(job)):
             last = {"last_ms": first.next_ms, "last_local": first.next_local}
             return replace(first, next_ms=0, next_local="", next_due_ms=0, **last)
         return first
 
-    def has_cursor(self, job: Job) -> bool:
-        """Whether the job has moved from its beginning by a cursor of its own."""
+    def moved(self, job: Job) -> Cursor | None:
+        """The job's own cursor; None as long as it stands at its beginning, or a one-off has only fired."""
         found = self._get(ids.cursor_key(job.tenant, job.job_id))
-        return isinstance(found, Cursor) and found.incarnation == job.incarnation
+        return found if isinstance(found, Cursor) and found.incarnation == job.incarnation else None
 
     def active(self, tenant: str, job_id: str) -> int:
         """Executions of a job that are neither final nor waiting for another one of it."""

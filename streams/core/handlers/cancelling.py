@@ -68,16 +68,16 @@ def cancel_left_over(tx: Transaction, job: Job, cursor: Cursor) -> None:
         tx.state.timers.add(tx.now_ms, lane, ids.job_key(job.tenant, job.job_id))
 
 
-def is_left_over(job: Job, cursor: Cursor, execution: Execution) -> bool:
+def is_left_over(job: Job, moved: Cursor | None, execution: Execution) -> bool:
     """Whether its job was cancelled (and perhaps made anew since), and the cancel has not reached it yet.
 
-    What was replayed from the dead letters after the cancel is wanted.
+    `moved`: the job's own cursor, if any. What was replayed from the dead letters after the cancel is wanted.
     """
     if not ids.is_of(execution.execution_id, job.job_id, job.incarnation):
         return not execution.replays
-    if cursor.status is not JobStatus.CANCELLED:
+    if moved is None or moved.status is not JobStatus.CANCELLED:
         return False
-    return not execution.replays or execution.due_ms < cursor.finished_ms
+    return not execution.replays or execution.due_ms < moved.finished_ms
 
 
 def cancel_execution(tx: Transaction, command: CancelExecution) -> Done | Refusal:

@@ -127,7 +127,7 @@ def _is_granted(tx: Transaction, execution: Execution) -> bool:
         miss_deadline(tx, execution)
         return False
     job = tx.state.job(execution.tenant, execution.job_id)
-    if job is None or not is_left_over(job, tx.state.cursor(job), execution):
+    if job is None or not is_left_over(job, tx.state.moved(job), execution):
         waiting = gate(tx, execution)
         if waiting is not WaitingFor.WORKER:
             tx.emit_execution(ExecutionBlocked, replace(execution, waiting_for=waiting))

@@ -99,7 +99,7 @@ def _settle_one_off(tx: Transaction, job: Job, cursor: Cursor) -> Cursor:
     moving = Moving(cursor, [])
     if waiting is not None:
         fire(tx, job, origin, cursor.next_ms, waiting, _due(cursor))
-        if not tx.state.has_cursor(job):
+        if tx.state.moved(job) is None:
             return tx.state.cursor(job)
     elif not ran:
         moving.skip(_one(cursor.next_ms, reason or SkipReason.OVERLAP))

@@ -122,10 +122,8 @@ def pause_after_error(tx: Transaction, key: str, error: str) -> None:
 
 
 def _visit_job(tx: Transaction, job: Job) -> None:
-    cursor = tx.state.cursor(job)
-    if cursor.status is JobStatus.ACTIVE:
-        settle(tx, job)
-    elif cursor.status in JOB_FINAL:
+    cursor = settle(tx, job)
+    if cursor.status in JOB_FINAL:
         if cursor.status is JobStatus.CANCELLED:
             cancel_left_over(tx, job, cursor)
         _forget_job(tx, job)

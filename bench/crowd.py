@@ -74,7 +74,7 @@ class Crowd(Service):
             name = f"outcomes-{tenant}-{reply.partition}-{reply.number}"
             for command in completions(grants, name):
                 self._reported[command.command_id] = [item.execution_id for item in command.items]
-                self._work(reply.partition, replace(command, tenant=tenant))
+                self._work(reply.partition, replace(command, tenant=tenant, pools=(POOL,)))
 
     def _ask(self, partition: int, credit: int) -> None:
         request = RequestWork(

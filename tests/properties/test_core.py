@@ -67,7 +67,7 @@ SMALL = {
     "streams.core.handlers.ordering.READ_MIN": 1,
     "streams.core.handlers.cancelling.ENTITIES_PER_COMMAND_MAX": 1,
     "streams.core.handlers.scheduling.MISFIRE_KEPT_MAX": 4,
-    "streams.core.state.CACHED_MAX": 6,
+    "streams.core.decoded.BYTES_EACH": 40 << 20,  # three entities a generation
     "streams.core.handlers.breaking.LET_GO_MAX": 1,
     "streams.core.handlers.breaking.PROBES_MAX": 1,
     "streams.core.handlers.gating.PROBES_MAX": 1,

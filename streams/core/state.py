@@ -308,7 +308,8 @@ class State:
                     self.timers.add(alarm, keys.lane(Priority.LOW, entity.tenant), key)
             case Breaker():
                 due, lane = due_of_breaker(entity), keys.lane(Priority.NORMAL, entity.tenant)
-                if not isinstance(old, Breaker) or old.status is not entity.status:
+                # Its status alone does not say it: what lay between may have been compacted away.
+                if not isinstance(old, Breaker) or (old.status, due_of_breaker(old)) != (entity.status, due):
                     self.timers.add(due, lane, key)
                 if entity.status is BreakerStatus.CLOSED:
                     self.timers.add(due_of_breaker_end(entity), lane, key)

@@ -39,8 +39,8 @@ from tests.simulation.nodes import Answered, Node
 from tests.simulation.servers import Surroundings
 
 TRIES_MAX = 25
-MEAN_PAUSE_SEC = 1.3
-HERD = (20, 70)
+MEAN_PAUSE_SEC = 1.8
+HERD = (20, 50)
 
 _ORACLE = Oracle()
 Build = Callable[[dict[str, Any]], JobCommand]

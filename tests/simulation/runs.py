@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import logging
 import multiprocessing
@@ -43,6 +44,8 @@ def run_seed(seed: int, ledger: Ledger | None = None) -> Result:
     before = time.process_time()
     world = World(seed, ledger)
     result = Result(seed)
+    # Looking for cycles again and again costs a tenth of a run; they go when it is over.
+    gc.disable()
     try:
         world.run()
         result.violations = [*world.violations, *violations(world)]
@@ -50,6 +53,8 @@ def run_seed(seed: int, ledger: Ledger | None = None) -> Result:
         if isinstance(error, KeyboardInterrupt):
             raise
         result.violations = [*world.violations, f"raised: {error!r}\n{traceback.format_exc()}"]
+    finally:
+        gc.enable()
     result.counts = world.counts
     for each in world.history:
         result.counts[f"event {type(each.event).__name__ if each.event else 'tombstone'}"] += 1

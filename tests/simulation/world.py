@@ -43,8 +43,9 @@ STARTS_MS = (
 SAFETY_SEC = (120, 240)
 CALM_SEC = 40
 """Between the end of the faults and the end of the schedules: everything runs undisturbed."""
-DRAIN_SEC = 400
-"""Longer than the longest wait of a run's policies: redeliveries, backoffs, time-outs and snoozes in line."""
+DRAIN_SEC = 1_200
+"""Longer than the longest wait of a run: a breaker that opened again and again, then redeliveries, backoffs,
+time-outs and snoozes in line."""
 OUTAGES_SEC = ((5, 20), (20, 90), (90, 400))
 JOBS_MAX = 14
 LOOK_MS = 7_000

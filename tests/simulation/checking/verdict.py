@@ -74,10 +74,10 @@ def _stamp(happened: Happened) -> int:
 
 
 def _tenants(world: World) -> Iterator[Happened]:
-    """The settings of tenants, as a partition of their own."""
+    """The settings that tenants began with, as a partition of their own; changes are events of their home."""
     for record in _all(world, world.topics.tenants, 0):
         event = codec.decode(record.value or b"")
-        if isinstance(event, TenantConfigured):
+        if isinstance(event, TenantConfigured) and not event.configured.version:
             yield Happened(-1, record.offset, record.timestamp_ms, "", record.value, event, None)
 
 

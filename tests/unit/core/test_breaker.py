@@ -241,6 +241,27 @@ def test_first_attempts_probe_too_when_nothing_is_held_back() -> None:
     assert status(world) is B.CLOSED
 
 
+@pytest.mark.parametrize("openings", [1, 2])
+def test_an_older_store_and_a_compacted_log_try_again_in_time(openings: int) -> None:
+    world = opened()
+    older, known = world.store.copy(), len(world.log)
+    for _ in range(openings):
+        world.until(world.engine.state.breaker(TENANT, TARGET).until_ms)  # type: ignore[union-attr]
+        first, *_ = world.claim("W", 3)
+        world.fail(first)
+    assert status(world) is B.OPEN
+    until_ms = world.engine.state.breaker(TENANT, TARGET).until_ms  # type: ignore[union-attr]
+    tail = world.log[known:]
+    world.engine = Engine(0, older, codec, world.router)
+    for key, value in compacted(tail, len(tail)):
+        world.engine.apply(key, value)
+    older.write(world.engine.commit())
+    world.engine.written()
+    world.store = older
+    world.until(until_ms)
+    assert status(world) is B.PROBING
+
+
 @pytest.mark.parametrize("how", ["store", "log", "compacted"])
 def test_a_restart_in_every_state(how: str) -> None:
     def restarted(world: World) -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from schemas import codec
-from schemas.entities import Tenant
+from schemas.entities import Breaker, Cursor, Execution, Tenant
+from schemas.events import Event, entity_of
 from streams.ambient import Chance
+from streams.core import keys
 from streams.core.engine import Engine
+from streams.core.state import due_of_breaker, due_of_cursor, due_of_execution
 from streams.runtime.partition import Partition
 from streams.store.kv import KeyValue
 from streams.store.memory import MemoryStore
@@ -88,15 +91,56 @@ def _compare_indexes(what: str, live: KeyValue, replayed: KeyValue) -> Iterator[
 
 
 def check_compaction(part: Sequence[Happened], chance: Chance) -> Iterator[str]:
-    """The log as the cleaner may leave it, its tombstones gone, gives the same state."""
+    """The log as the cleaner may leave it, its tombstones gone, gives the same state: to an empty store, and
+    with its tombstones to one that is older. Both have a timer for whatever has to be looked at."""
     if not part:
         return
-    number, cut = part[0].partition, chance.randint(0, len(part))
-    newest = {each.key: each.offset for each in part[:cut]}
-    head = [each for each in part[:cut] if newest[each.key] == each.offset and each.value is not None]
-    whole, compacted = Replica(number), Replica(number)
+    number, cut, kept = part[0].partition, chance.randint(0, len(part)), chance.randint(0, len(part))
+    whole, compacted, older = Replica(number), Replica(number), Replica(number)
     whole.apply((each.key, each.value) for each in part)
-    compacted.apply((each.key, each.value) for each in (*head, *part[cut:]))
-    if whole.digest() != compacted.digest():
-        yield f"partition {number}: compacted up to record {cut}, the log gives another state"
-    yield from _compare_indexes(f"partition {number}, compacted", compacted.store, whole.store)
+    head = [each for each in _newest(part[:cut]) if each[1] is not None]
+    compacted.apply([*head, *((each.key, each.value) for each in part[cut:])])
+    older.apply((each.key, each.value) for each in part[:kept])
+    older.apply(_newest(part[kept:]))
+    for what, replica in (
+        (f"partition {number}, compacted up to record {cut}", compacted),
+        (f"partition {number}, from record {kept} on compacted", older),
+    ):
+        if whole.digest() != replica.digest():
+            yield f"{what}: the log gives another state"
+        yield from _compare_indexes(what, replica.store, whole.store)
+        yield from _check_timers(what, replica.store)
+
+
+def _newest(part: Sequence[Happened]) -> list[Logged]:
+    newest = {each.key: each.offset for each in part}
+    return [(each.key, each.value) for each in part if newest[each.key] == each.offset]
+
+
+def _check_timers(what: str, store: KeyValue) -> Iterator[str]:
+    """Replay files a timer for the instant at which an entity has to be looked at."""
+    filed = set()
+    for key, _ in store.scan(b"t", b"u"):
+        _, at_ms, of = keys.split_timer(key)
+        filed.add((of, at_ms))
+    for key, value in store.scan(b"e", b"f"):
+        entity = entity_of(_event(value))
+        match entity:
+            case Execution():
+                due_ms = due_of_execution(entity)
+            case Cursor():
+                due_ms = due_of_cursor(entity)
+            case Breaker():
+                due_ms = due_of_breaker(entity)
+            case _:
+                due_ms = None
+        of = key[1:].decode().replace("cursor:", "job:")
+        if due_ms is not None and (of, due_ms) not in filed:
+            yield f"{what}: nobody will look at {of} when it is due"
+
+
+def _event(value: bytes) -> Event:
+    event = codec.decode(value)
+    if not isinstance(event, Event):
+        raise TypeError(f"{type(event).__name__} in a store")
+    return event

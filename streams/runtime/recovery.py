@@ -227,7 +227,7 @@ class Recovery:
             complete_ms=restore.complete_ms,
             last_offset=last.offset,
             last_crc=fingerprint(last.key, last.value),
-            last_event_ms=max(partition.mark.last_event_ms, self._time_of(last)),
+            last_event_ms=max(partition.mark.last_event_ms, self._newest_ms(records)),
             positions=restore.carried,
         )
         write_marked(store, engine.commit(), mark)
@@ -254,11 +254,12 @@ class Recovery:
             raise UnusableStore(f"the event at {mark.last_offset} is not the one it applied")
         return records[1:]
 
-    def _time_of(self, record: Record) -> int:
-        if record.value is None:
-            return record.timestamp_ms
-        event = self._codec.decode(record.value)
-        return event.at_ms if isinstance(event, Event) else record.timestamp_ms
+    def _newest_ms(self, records: list[Record]) -> int:
+        """When the newest event was decided; 0 if there is none. A tombstone says nothing of that: its
+        timestamp is the brokers' or another machine's."""
+        value = next((record.value for record in reversed(records) if record.value is not None), None)
+        event = self._codec.decode(value) if value is not None else None
+        return event.at_ms if isinstance(event, Event) else 0
 
     def _in_time(self, restore: Restore) -> bool:
         """A partition's time never goes back: our clock starts at its last event at least (§5.10)."""

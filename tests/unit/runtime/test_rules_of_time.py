@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from schemas.commands import Command
+from schemas.commands import Command, RegisterJob, ScheduleSpec
+from schemas.entities import Content, Policies
 from streams.core.transaction import Source
 from streams.runtime.partition import BEFORE_ALL_TIME, Settlement
 from streams.transport.memory_faults import CommitFault
@@ -81,6 +82,39 @@ def test_rule_10_a_new_owner_starts_at_the_last_event() -> None:
     times = [event.at_ms for event in world.decoded()]
     assert times == sorted(times)
     assert taker.clock.now_ms() >= times[-1]
+
+
+def test_rule_10_a_new_owner_starts_at_the_last_event_though_a_tombstone_is_behind_it() -> None:
+    world = Installation()
+    ahead = Time()
+    ahead.pass_ms(3_000)
+    process = world.live("a", time=ahead)
+    registration = RegisterJob(
+        **world._who(),
+        job_id="job-1",
+        schedule=ScheduleSpec(every_sec=1),
+        pool="default",
+        content=Content(name="n", task="t"),
+        policies=Policies(),
+    )
+    world.command(registration, 0)
+    world.run(process)
+    world.request()
+    for time in (ahead, world.time):
+        time.pass_ms(1_500)
+    world.until(lambda: bool(world.grants()), process)
+    (grant,) = world.grants()
+    world.beat(grant.execution)
+    world.complete(grant.execution)
+    world.until(lambda: world.types()[-1] == "ExecutionCompleted", process)
+    assert world.events()[-1].value is None
+    process.evict()
+    taker = world.start("b")
+    world.until(lambda: taker.running == [0], taker)
+    world.register("job-2")
+    world.run(taker)
+    times = [event.at_ms for event in world.decoded()]
+    assert times == sorted(times)
 
 
 def test_rule_10_a_clock_far_off_the_brokers_gives_its_partitions_up() -> None:

@@ -107,7 +107,7 @@ def test_random_bodies_decode_or_are_undecodable(name: str, body: bytes) -> None
         record = decode(header + body)
     except UndecodableError:
         return
-    assert decode(encode(record)) == record
+    assert encode(decode(encode(record))) == encode(record)
 
 
 @given(ANY_RECORD, st.data())
@@ -122,7 +122,8 @@ def test_mutated_bytes_decode_or_are_undecodable(record: Record, data: st.DataOb
         again = decode(bytes(mutated))
     except UndecodableError:
         return
-    assert decode(encode(again)) == again
+    # By their bytes: a double that is no number equals nothing.
+    assert encode(decode(encode(again))) == encode(again)
 
 
 @given(ANY_RECORD, st.data())

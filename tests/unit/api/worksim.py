@@ -302,7 +302,7 @@ class Office:
 
 
 def report(simulation: Simulation, partition: int, grants: list[Grant], command: Any, item: Any) -> None:
-    """Outcomes of executions of one partition."""
+    """Outcomes of executions of one tenant, partition and pool."""
     items = tuple(
         item(
             execution_id=grant.execution.execution_id,
@@ -312,8 +312,9 @@ def report(simulation: Simulation, partition: int, grants: list[Grant], command:
         for grant in grants
     )
     number = str(simulation.number())
-    tenant = grants[0].execution.tenant
-    simulation.send(partition, command(command_id=number, tenant=tenant, actor="test", items=items))
+    tenant, pools = grants[0].execution.tenant, (grants[0].execution.pool,)
+    outcomes = command(command_id=number, tenant=tenant, actor="test", items=items, pools=pools)
+    simulation.send(partition, outcomes)
 
 
 class Worker:
@@ -362,13 +363,13 @@ class Worker:
 
     def _finish(self, grants: list[Grant]) -> None:
         simulation = self.office.simulation
-        by_partition: dict[int, list[Grant]] = defaultdict(list)
+        by_place: dict[tuple[int, str], list[Grant]] = defaultdict(list)
         for grant in grants:
             execution = grant.execution
             del self.held[execution.execution_id, execution.lease_epoch]
             simulation.work.done.add(execution.execution_id)
             partition = simulation.cluster.partition_of(execution.tenant, execution.job_id)
-            by_partition[partition].append(grant)
-        for partition, some in by_partition.items():
+            by_place[partition, execution.tenant].append(grant)
+        for (partition, _), some in by_place.items():
             report(simulation, partition, some, Complete, Completion)
         simulation.at(simulation.now + 0.002, self.claim)

@@ -16,7 +16,7 @@ from schemas.events import Event
 from schemas.topics import HEADER_POSITION, Topics, unpack_positions
 from streams.runtime.late import LATE_MS
 from streams.runtime.mark import Mark, Positions, fingerprint, write_marked
-from streams.runtime.partition import Ambient, Codec, Engine, Partition
+from streams.runtime.partition import Ambient, Codec, Partition
 from streams.runtime.predecessor import Predecessors
 from streams.runtime.restore import Restore, Stage, UnusableStore
 from streams.runtime.starting import StartingStores
@@ -35,7 +35,11 @@ from streams.transport.log import (
 WAIT_MS = 500
 """A predecessor that lives commits within far less; a longer wait means that it died in a transaction."""
 READ_RECORDS = 2_000
-"""One step of a replay, and one batch of the store."""
+APPLIED_RECORDS = 2_000
+"""In one step of all replays: partitions that run wait for no more."""
+ROOM_BYTES = 64 << 20
+"""For what all replays have read and not applied. The more, the less there is to apply; and a chunk is one
+batch of its store."""
 PROGRESS_MS = 5_000
 
 
@@ -69,6 +73,7 @@ class Recovery:
         self._restores: dict[int, Restore] = {}
         self._reader: Reader | None = None
         self._stopped: dict[int, str] = {}
+        self._applicable = 0
 
     def __bool__(self) -> bool:
         return bool(self._restores)
@@ -111,6 +116,7 @@ class Recovery:
         ready: list[Partition] = []
         failed: list[tuple[Partition, Exception]] = []
         records = self._poll(wait_sec)
+        self._applicable = APPLIED_RECORDS
         for restore in list(self._restores.values()):
             number = restore.partition.number
             try:
@@ -132,6 +138,8 @@ class Recovery:
     def _poll(self, wait_sec: float) -> dict[int, list[Record]]:
         if not self.replaying or self._reader is None:
             return {}
+        if any(restore.tail.is_cut for restore in self._restores.values()):
+            return {}
         found: dict[int, list[Record]] = {}
         try:
             for record in self._reader.poll(READ_RECORDS, wait_sec):
@@ -145,6 +153,7 @@ class Recovery:
     def _advance(self, restore: Restore, records: list[Record]) -> None:
         if restore.stage is Stage.OPEN and self._stores.open(restore):
             restore.reading = False
+            restore.tail.clear()
             restore.carried = restore.partition.mark.positions
             restore.stage = Stage.STABLE
         if restore.stage is Stage.STABLE:
@@ -201,49 +210,73 @@ class Recovery:
         self._reader.assign(positions)
 
     def _replay(self, restore: Restore, records: list[Record]) -> None:
+        """Reads on, and applies a chunk once it is whole."""
+        if records and restore.check_crc:
+            restore.check_crc = False
+            records = self._without_checked(restore.partition.mark, records)
+        self._read(restore, records)
+        tail = restore.tail
+        if tail and not tail.is_cut:
+            room = ROOM_BYTES // len(self._restores)
+            if tail.bytes >= room or self._remaining(restore) == 0:
+                tail.cut()
+        if tail.is_cut:
+            self._apply(restore)
+
+    def _remaining(self, restore: Restore) -> int:
+        """Offsets that are to be read yet."""
+        if self._reader is None:
+            return restore.target
+        return max(0, restore.target - self._reader.position(self._events(restore.partition)))
+
+    def _read(self, restore: Restore, records: list[Record]) -> None:
+        restore.tail.read(records)
+        young_ms = restore.started_ms - LATE_MS
+        for record in records:
+            if record.value is not None and record.timestamp_ms >= young_ms:
+                restore.young.append(record.value)
+            carried = record.headers.get(HEADER_POSITION)
+            if carried is not None:
+                restore.carried = restore.carried.furthest(Positions(*unpack_positions(carried)))
+
+    def _apply(self, restore: Restore) -> None:
         """Evolve only; the mark names what is applied and nothing more."""
-        if not records:
-            return
-        partition = restore.partition
+        partition, tail = restore.partition, restore.tail
         engine, store = partition.engine, partition.store
         if engine is None or store is None:
             raise UnusableStore("the partition is not open")
-        if restore.check_crc:
-            restore.check_crc = False
-            records = self._without_checked(partition.mark, records)
-            if not records:
-                return
+        records = tail.take(self._applicable)
+        self._applicable -= len(records)
         for record in records:
             try:
-                self._apply(restore, engine, record)
+                engine.apply((record.key or b"").decode(), record.value)
             except Exception as error:
-                # Nothing is skipped: the store stays at what came before this batch (STR-015).
+                # Nothing is skipped: the store stays at what came before this chunk (STR-015).
                 raise BrokenEvent(
                     f"{record.topic} [{record.partition}] at {record.offset}: {error}"
                 ) from error
-        last = records[-1]
-        mark = msgspec.structs.replace(
-            partition.mark,
+        if tail.is_cut:
+            return
+        partition.mark = self._mark_of(restore)
+        write_marked(store, engine.commit(), partition.mark)
+        engine.written()
+        tail.clear()
+
+    def _mark_of(self, restore: Restore) -> Mark:
+        """What the store holds with the chunk. A tombstone does not say when it was decided: its timestamp is
+        the brokers' or another machine's."""
+        mark, last, newest = restore.partition.mark, restore.tail.last, restore.tail.last_event
+        if last is None:
+            return mark
+        event = self._codec.decode(newest) if newest is not None else None
+        return msgspec.structs.replace(
+            mark,
             complete_ms=restore.complete_ms,
             last_offset=last.offset,
             last_crc=fingerprint(last.key, last.value),
-            last_event_ms=max(partition.mark.last_event_ms, self._newest_ms(records)),
+            last_event_ms=max(mark.last_event_ms, event.at_ms if isinstance(event, Event) else 0),
             positions=restore.carried,
         )
-        write_marked(store, engine.commit(), mark)
-        partition.mark = mark
-        engine.written()
-
-    def _apply(self, restore: Restore, engine: Engine, record: Record) -> None:
-        key = (record.key or b"").decode()
-        engine.apply(key, record.value)
-        if record.value is not None and record.timestamp_ms >= restore.started_ms - LATE_MS:
-            event = self._codec.decode(record.value)
-            if isinstance(event, Event) and event.at_ms >= restore.started_ms - LATE_MS:
-                restore.young.append(event)
-        carried = record.headers.get(HEADER_POSITION)
-        if carried is not None:
-            restore.carried = restore.carried.furthest(Positions(*unpack_positions(carried)))
 
     def _without_checked(self, mark: Mark, records: list[Record]) -> list[Record]:
         """Compaction may have removed the event; if it is there, it must be the one that was applied."""
@@ -254,13 +287,6 @@ class Recovery:
             raise UnusableStore(f"the event at {mark.last_offset} is not the one it applied")
         return records[1:]
 
-    def _newest_ms(self, records: list[Record]) -> int:
-        """When the newest event was decided; 0 if there is none. A tombstone says nothing of that: its
-        timestamp is the brokers' or another machine's."""
-        value = next((record.value for record in reversed(records) if record.value is not None), None)
-        event = self._codec.decode(value) if value is not None else None
-        return event.at_ms if isinstance(event, Event) else 0
-
     def _in_time(self, restore: Restore) -> bool:
         """A partition's time never goes back: our clock starts at its last event at least (§5.10)."""
         restore.in_time = self._clock.floor(restore.partition.mark.last_event_ms)
@@ -269,11 +295,11 @@ class Recovery:
     def _caught_up(self, restore: Restore) -> bool:
         if restore.stage is not Stage.REPLAY or self._reader is None:
             return False
+        restore.partition.restore_remaining = self._remaining(restore)
+        if not restore.partition.restore_remaining:
+            return not restore.tail
         tp = self._events(restore.partition)
         position = self._reader.position(tp)
-        restore.partition.restore_remaining = max(0, restore.target - position)
-        if position >= restore.target:
-            return True
         now_ms = self._monotonic_ms()
         if position != restore.position:
             restore.position = position
@@ -293,7 +319,7 @@ class Recovery:
         positions = restore.committed.furthest(restore.carried)
         partition.positions = partition.committed = self.within_log(partition.number, positions)
         partition.behind_since_ms = None
-        partition.unanswered = tuple(restore.young)
+        partition.unanswered = self._unanswered(restore)
         partition.mark = msgspec.structs.replace(mark, complete_ms=restore.started_ms)
         partition.restore_remaining = 0
         partition.reason = ""
@@ -302,6 +328,11 @@ class Recovery:
             detail = f"partition {partition.number} runs again; it stood still: {reason}"
             partition.alerts.append(("partition_stopped", detail))
         self._telemetry.restore_remaining.labels(str(partition.number)).set(0)
+
+    def _unanswered(self, restore: Restore) -> tuple[Event, ...]:
+        events = (self._codec.decode(value) for value in restore.young)
+        young_ms = restore.started_ms - LATE_MS
+        return tuple(event for event in events if isinstance(event, Event) and event.at_ms >= young_ms)
 
     def within_log(self, number: int, positions: Positions) -> Positions:
         """Positions that can be read: what retention took, or a topic made anew, is past helping."""

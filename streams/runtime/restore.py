@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 
-from schemas.events import Event
 from streams.runtime.background import Task
 from streams.runtime.late import LATE_EVENTS
 from streams.runtime.mark import NOWHERE, Positions
 from streams.runtime.partition import Partition
 from streams.runtime.snapshots import Found, Manifest
+from streams.runtime.tail import Tail
 from streams.store.kv import Incoming
 
 
@@ -64,7 +64,9 @@ class Restore:
     waiting_since_ms: int = 0
     """Since when nothing has moved."""
     ended: set[str] = field(default_factory=set)
-    young: deque[Event] = field(default_factory=partial(deque[Event], maxlen=LATE_EVENTS))
+    tail: Tail = field(default_factory=Tail)
+    young: deque[bytes] = field(default_factory=partial(deque[bytes], maxlen=LATE_EVENTS))
+    """The newest events, encoded, as far as they may not have been answered."""
     told_ms: int = 0
     in_time: bool = True
 

@@ -14,6 +14,7 @@ from streams.runtime.checkpoint import Checkpoint, Draft, Failure, Step
 from streams.runtime.mark import Mark, Positions, write_marked
 from streams.runtime.ownership import Ownership
 from streams.runtime.recovery import Recovery
+from streams.runtime.tail import Tail
 from streams.runtime.turns import Turns
 from streams.store.kv import Batch
 from streams.transport.memory import MemoryTransactionalWriter
@@ -167,13 +168,21 @@ def _clock_starts_anywhere() -> None:
 
 def _tombstone_missed() -> None:
     def make(original: Any) -> Any:
-        def apply(self: Recovery, restore: Any, engine: Engine, record: Any) -> None:
-            if record.value is not None:
-                original(self, restore, engine, record)
+        return lambda self, records: original(self, [each for each in records if each.value is not None])
 
-        return apply
+    change(Tail, "read", make)
 
-    change(Recovery, "_apply", make)
+
+def _tail_keeps_the_oldest() -> None:
+    def make(original: Any) -> Any:
+        def read(self: Tail, records: Any) -> None:
+            for record in records:
+                if record.key not in self._newest:
+                    original(self, [record])
+
+        return read
+
+    change(Tail, "read", make)
 
 
 def _cache_survives_an_abort() -> None:
@@ -195,5 +204,6 @@ OF_RUNTIME = (
     Mutation("clock follows the wall", "time steps and goes back", _clock_follows_the_wall),
     Mutation("clock starts anywhere", "a new owner's time is before its last event", _clock_starts_anywhere),
     Mutation("tombstone missed", "replay keeps what was forgotten", _tombstone_missed),
+    Mutation("tail keeps the oldest", "replay misses the newest event of a key", _tail_keeps_the_oldest),
     Mutation("cache survives an abort", "decisions see what never happened", _cache_survives_an_abort),
 )

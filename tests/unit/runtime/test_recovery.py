@@ -164,6 +164,7 @@ def test_str_011_a_restore_that_was_ended_goes_on_where_it_was(monkeypatch: pyte
     world.run(process, steps=10)
     process.processor.stop()
     monkeypatch.setattr(recovery, "READ_RECORDS", 50)
+    monkeypatch.setattr(recovery, "ROOM_BYTES", 1)
     folder = MemoryFolder()
     first = world.start("b", folder)
     world.run(first, steps=5)
@@ -213,6 +214,7 @@ def test_str_009_a_log_that_is_trimmed_again_and_again_does_not_loop(monkeypatch
     world.run(process, steps=10)
     process.processor.stop()
     monkeypatch.setattr(recovery, "READ_RECORDS", 20)
+    monkeypatch.setattr(recovery, "ROOM_BYTES", 1)
     again = world.start("b")
     tp = TopicPartition(world.topics.events, 0)
     for start in (100, 200):

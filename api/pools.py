@@ -110,9 +110,7 @@ async def put(request: Request, caller: Keeper, pool: str) -> Response:
 )
 async def pause(request: Request, caller: Keeper, pool: str) -> Response:
     """Nothing of the pool is handed to workers until it is resumed; what runs goes on."""
-    name = _owned(caller, pool)
-    body = await bodies.decoded(request, ReasonBody)
-    return await _configure(request, caller, pool, name, reason=body.reason, paused=True)
+    return await _pause(request, caller, pool, paused=True)
 
 
 @router.post(
@@ -127,9 +125,13 @@ async def pause(request: Request, caller: Keeper, pool: str) -> Response:
 )
 async def resume(request: Request, caller: Keeper, pool: str) -> Response:
     """What waits is handed out again."""
+    return await _pause(request, caller, pool, paused=False)
+
+
+async def _pause(request: Request, caller: Caller, pool: str, *, paused: bool) -> Response:
     name = _owned(caller, pool)
     body = await bodies.decoded(request, ReasonBody)
-    return await _configure(request, caller, pool, name, reason=body.reason, paused=False)
+    return await _configure(request, caller, pool, name, reason=body.reason, paused=paused)
 
 
 async def _configure(

@@ -3,24 +3,20 @@
 Real processes on this machine, each of which can be killed, frozen and started again.
 """
 
-import os
 import secrets
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from horarium import Client, RetryRules
 
-from dev import processes
+from dev import processes, programs
 from dev.broker import KafkaCluster
 from dev.chaos.effects import Effects
 from dev.demo.ledger import Follower, Ledger
-from dev.server import ROOT, Server
+from dev.opening import Opening
+from dev.server import Server
 from projections.checker.checker import Checker
 from projections.checker.promises import GRACE_MS, Promise, check_promises
 from projections.checker.reading import read_all
@@ -47,7 +43,7 @@ class StageError(Exception):
     """Something did not come about in time; the message shows what the parts said last."""
 
 
-class Stage:
+class Stage(Opening):
     """Made once, used by one thread; leaving the context ends every process."""
 
     def __init__(
@@ -58,6 +54,7 @@ class Stage:
         settings: Mapping[str, str] | None = None,
         say: Callable[[str], None] = lambda line: None,
     ) -> None:
+        super().__init__()
         self.folder = folder.resolve()
         self.brokers = KafkaCluster(self.folder / "kafka")
         self.namespace = f"chaos-{secrets.token_hex(4)}"
@@ -70,20 +67,6 @@ class Stage:
         # Parts that a signal ended which was not ours.
         self.crashes: list[str] = []
         self._made = 0
-        self._open = ExitStack()
-
-    def __enter__(self) -> Self:
-        try:
-            self._start()
-        except BaseException:
-            self._open.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._open.close()
 
     def _start(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -130,14 +113,9 @@ class Stage:
         """One more worker process; its name."""
         self._made += 1
         name = f"w{self._made}"
-        path = os.pathsep.join([str(ROOT), str(ROOT / "clients" / "python")])
-        command = [sys.executable, "-m", "dev.chaos.worker", self.server.url, key, POOL, name, str(slots)]
-        self.workers[name] = processes.start(
-            [*command, str(self.effects_path)],
-            log=self.folder / "logs" / f"{name}.log",
-            environment={**os.environ, "PYTHONPATH": path},
-            cwd=ROOT,
-        )
+        arguments = [self.server.url, key, POOL, name, str(slots), str(self.effects_path)]
+        log = self.folder / "logs" / f"{name}.log"
+        self.workers[name] = programs.start("dev.chaos.worker", *arguments, log=log)
         return name
 
     def kill_worker(self, name: str) -> None:

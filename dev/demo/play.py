@@ -2,26 +2,23 @@
 
 import os
 import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from horarium import Client
 
-from dev import processes
+from dev import processes, programs
 from dev.demo import door, mix
 from dev.demo.ledger import Follower, Ledger
 from dev.demo.mix import Planned
 from dev.demo.table import Show
 from dev.keys import load_or_make
-from dev.server import ROOT, Server
+from dev.opening import Opening
+from dev.server import Server
 from projections.checker.promises import judge
 from projections.checker.report import Report
 from schemas.topics import Topics
@@ -51,10 +48,11 @@ Step = Callable[[Show], bool]
 """One accident; False: not yet possible."""
 
 
-class Play:
+class Play(Opening):
     """Everything that is started, and what it is about. Leaving the context ends all of it."""
 
     def __init__(self, data: Path, say: Callable[[str], None]) -> None:
+        super().__init__()
         self.plans: list[Planned] = []
         self.ledger = Ledger()
         self._data = data
@@ -75,20 +73,6 @@ class Play:
             },
             say=say,
         )
-        self._open = ExitStack()
-
-    def __enter__(self) -> Self:
-        try:
-            self._start()
-        except BaseException:
-            self._open.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._open.close()
 
     def _start(self) -> None:
         """Server, follower of the log, workers; they end in the opposite order."""
@@ -106,13 +90,9 @@ class Play:
     def _start_worker(self, name: str) -> None:
         self._made += 1
         worker_id = f"{name}-{self._made}"
-        environment: Mapping[str, str] = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "clients" / "python")]),
-        }
-        command = [sys.executable, "-m", "dev.demo.worker", self._server.url, self._server.key, worker_id]
+        arguments = [self._server.url, self._server.key, worker_id]
         log = self._data / "logs" / f"{worker_id}.log"
-        self._workers[worker_id] = processes.start(command, log=log, environment=environment, cwd=ROOT)
+        self._workers[worker_id] = programs.start("dev.demo.worker", *arguments, log=log)
 
     def _stop_workers(self) -> None:
         processes.stop_all(list(self._workers.values()), STOP_WORKER_SEC)

@@ -21,7 +21,7 @@ from dev import processes
 from dev.demo.ledger import Follower, Ledger
 from dev.demo.mix import Planned
 from dev.limits import lift
-from dev.server import ROOT, Part, Server
+from dev.server import Part, Server
 from projections.checker.promises import judge
 from projections.checker.report import Report
 from schemas.entities import Execution
@@ -370,8 +370,3 @@ def lateness(verdict: Report) -> str:
         f"{late.count} started, late p50 {late.percentile(50)} ms, p99 {late.percentile(99)} ms,"
         f" most {late.most_ms} ms"
     )
-
-
-def environment() -> dict[str, str]:
-    """Of a child that uses the client library."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "clients" / "python")])}

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import pytest
 from horarium import Client, Every, JobSpec
 
+from dev import programs
 from dev.demo.mix import Planned
 from dev.server import PROCESSOR, ROOT
 from schemas.entities import ExecutionStatus as E
@@ -23,7 +24,6 @@ from tests.e2e.scene import (
     Scene,
     accepted,
     at,
-    environment,
     insist,
     lateness,
     opened,
@@ -198,7 +198,7 @@ def test_the_checker_for_users_finds_nothing_wrong(scene: Scene) -> None:
         text=True,
         check=False,
         cwd=ROOT,
-        env={**environment(), **scene.server.environment()},
+        env={**programs.environment(), **scene.server.environment()},
         timeout=120,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -15,8 +15,7 @@ from typing import Any
 
 from horarium import App, AsyncClient, Context
 
-from dev import processes
-from dev.server import ROOT
+from dev import processes, programs
 
 STOP_SEC = 20.0
 WAIT_SEC = 5.0  # of a claim: a test that ends does not wait longer for its workers
@@ -106,14 +105,9 @@ def worker_processes(
     url: str, key: str, pool: str, names: Sequence[str], *, slots: int, folder: Path
 ) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
     """A process for each name; those that still live are ended."""
-    from tests.e2e.scene import environment
-
     children = {
-        name: processes.start(
-            [sys.executable, "-m", "tests.e2e.workers", url, key, pool, name, str(slots)],
-            log=folder / f"{name}.log",
-            environment=environment(),
-            cwd=ROOT,
+        name: programs.start(
+            "tests.e2e.workers", url, key, pool, name, str(slots), log=folder / f"{name}.log"
         )
         for name in names
     }

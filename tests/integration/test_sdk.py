@@ -36,20 +36,6 @@ FINAL = {"COMPLETED", "FAILED", "CANCELLED", "SKIPPED"}
 SOON = RetryPolicy(backoff_base_sec=1, backoff_factor=1, backoff_max_sec=1, jitter="none")
 
 
-@pytest.fixture(scope="module")
-def server(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    data = tmp_path_factory.mktemp("sdk")
-    namespace = f"sdk-{secrets.token_hex(4)}"
-    with Server(data, bootstrap=kafka, namespace=namespace, partitions=4) as server:
-        yield server
-
-
-@pytest.fixture
-def client(server: Server) -> Iterator[Client]:
-    with Client(server.url, server.key) as client:
-        yield client
-
-
 @pytest.fixture
 def pool() -> str:
     """A pool of one test."""

@@ -3,31 +3,15 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from horarium import Client, Conflict, Cron, Every, Execution, JobSpec, PreconditionFailed
 
-from dev.server import Server
 from streams.ambient import wall_ms
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.kafka
-
-
-@pytest.fixture(scope="module")
-def server(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    data = tmp_path_factory.mktemp("time")
-    namespace = f"time-{secrets.token_hex(4)}"
-    with Server(data, bootstrap=kafka, namespace=namespace, partitions=2) as server:
-        yield server
-
-
-@pytest.fixture
-def client(server: Server) -> Iterator[Client]:
-    with Client(server.url, server.key) as client:
-        yield client
 
 
 @pytest.fixture

@@ -17,18 +17,6 @@ from tests.unit.runtime.snapshotted import (
 )
 
 
-@pytest.fixture
-def kept() -> Kept:
-    return Kept()
-
-
-@pytest.fixture
-def world(kept: Kept) -> Installation:
-    world = Installation()
-    world.objects = kept
-    return world
-
-
 def test_one_is_taken_every_period_while_the_partition_runs(world: Installation, kept: Kept) -> None:
     process = world.live()
     register(world, process, 0, 5)

@@ -29,18 +29,6 @@ from tests.unit.runtime.snapshotted import (
 )
 
 
-@pytest.fixture
-def kept() -> Kept:
-    return Kept()
-
-
-@pytest.fixture
-def world(kept: Kept) -> Installation:
-    world = Installation()
-    world.objects = kept
-    return world
-
-
 def test_only_the_tail_behind_the_newest_snapshot_is_replayed(world: Installation) -> None:
     died_with_two_snapshots(world)
     process, applied = taken_over(world)

@@ -12,7 +12,7 @@ COPY streams streams
 COPY projections projections
 COPY api api
 
-RUN useradd --system horarium && mkdir /data && chown horarium /data
+RUN useradd --system horarium && mkdir /data /snapshots && chown horarium /data /snapshots
 USER horarium
-VOLUME /data
+VOLUME /data /snapshots
 ENV HORARIUM_DATA=/data

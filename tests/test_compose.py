@@ -23,8 +23,13 @@ case "$*" in *" up "*) exit "$DOCKER_UP" ;; esac
 
 
 @pytest.fixture(scope="module")
-def services() -> dict[str, Any]:
-    compose = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+def compose() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+    return found
+
+
+@pytest.fixture(scope="module")
+def services(compose: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = compose["services"]
     return found
 
@@ -42,10 +47,21 @@ def test_the_parts_get_the_same_variables(services: dict[str, Any], tmp_path: Pa
     told = set(server.Server(tmp_path, bootstrap="127.0.0.1:1").environment())
     assert set(services["projections"]["environment"]) == told
     assert set(services["api"]["environment"]) == told
-    assert set(services["processor"]["environment"]) == told | {"HORARIUM_INSTANCE"}
+    assert set(services["processor"]["environment"]) == told | {"HORARIUM_INSTANCE", "HORARIUM_SNAPSHOT_DIR"}
     assert services["api"]["environment"]["HORARIUM_PARTITIONS"] == (
         f"${{HORARIUM_PARTITIONS:-{server.DEFAULT_PARTITIONS}}}"
     )
+
+
+def test_state_and_snapshots_outlive_the_container_and_each_other(compose: dict[str, Any]) -> None:
+    processor = compose["services"]["processor"]
+    volumes = dict(reversed(volume.split(":")) for volume in processor["volumes"])
+    folders = [processor["environment"][name] for name in ("HORARIUM_DATA", "HORARIUM_SNAPSHOT_DIR")]
+    assert len({volumes[folder] for folder in folders}) == 2
+    assert set(volumes.values()) <= set(compose["volumes"])
+    # A new volume belongs to the user who owns the folder in the image.
+    made = next(line for line in (ROOT / "Dockerfile").read_text().splitlines() if "useradd" in line)
+    assert all(folder in made.partition("chown")[2].split() for folder in folders)
 
 
 def test_the_broker_is_the_same(services: dict[str, Any]) -> None:

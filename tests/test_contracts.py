@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -102,12 +103,13 @@ def _called(node: ast.Call) -> str:
     return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
 
 
-def _all_imports(*folders: str) -> list[Import]:
-    return [
+@cache
+def _all_imports(*folders: str) -> tuple[Import, ...]:
+    return tuple(
         found
         for module, path in _sources(*folders).items()
         for found in _imports(module, ast.parse(path.read_text()), path)
-    ]
+    )
 
 
 def _is_in(module: str, places: tuple[str, ...]) -> bool:

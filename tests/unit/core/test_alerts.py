@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from schemas import codec
 from schemas.entities import Alert
 from schemas.events import AlertRaised
@@ -28,6 +30,7 @@ def test_every_alert_is_an_event_and_an_effect() -> None:
     assert alert.at_ms == world.now_ms
 
 
+@pytest.mark.slow
 def test_a_dead_letter_warns_a_week_before_it_is_forgotten() -> None:
     world = World()
     world.register("a", every_sec=30 * DAY)
@@ -47,6 +50,7 @@ def test_a_dead_letter_warns_a_week_before_it_is_forgotten() -> None:
     assert len(world.alerts) == 2
 
 
+@pytest.mark.slow
 def test_no_warning_for_what_was_dealt_with() -> None:
     world = World()
     world.register("a", every_sec=100 * DAY)

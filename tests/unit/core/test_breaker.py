@@ -320,6 +320,7 @@ def test_an_aborted_transaction_counts_nothing() -> None:
     assert outcomes._windows == {}
 
 
+@pytest.mark.slow
 def test_a_storm_of_10_000_failures_is_spread_by_full_jitter() -> None:
     """All fail in the same instant; their retries fall due evenly over the backoff (here 100 s)."""
     world = World()

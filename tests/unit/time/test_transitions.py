@@ -110,6 +110,7 @@ def walk(zone: Zone, start_s: int, expressions: list[Expression]) -> int:
     )
 
 
+@pytest.mark.slow
 def test_a_sample_of_all_transitions() -> None:
     """Every 167th change (a prime, so that no zone's rhythm is met), and the known oddities."""
     odd = [

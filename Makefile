@@ -10,6 +10,11 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 VENV := .venv/installed
 RUN := .venv/bin/python
 
+# Test files are spread over processes. Those of all tests wait more than they compute, and each has a
+# broker of its own: some more than two cores, and no more on large machines.
+WORKERS ?= 3
+SPREAD := --dist loadfile --no-loadscope-reorder
+
 # The client library is used from its folder here, and published from there.
 export PYTHONPATH := $(CURDIR):$(CURDIR)/clients/python
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -35,10 +40,10 @@ test: $(VENV) ## everything: lint, types, contracts, all tests, with a real brok
 		$(MAKE) --no-print-directory $$step || status=1; done; exit $$status
 
 check: $(VENV) lint types ## all that needs no broker and no database
-	@$(RUN) -m pytest -q -m "not kafka and not postgres and not slow and not long"
+	@$(RUN) -m pytest -q -n auto $(SPREAD) -m "not kafka and not postgres and not slow and not long"
 
 quick: $(VENV) lint types ## the minute before a commit: lint, types, contracts, unit tests
-	@$(RUN) -m pytest -q -m "not kafka and not postgres and not slow and not long" \
+	@$(RUN) -m pytest -q -n auto $(SPREAD) -m "not kafka and not postgres and not slow and not long" \
 		tests/test_contracts.py tests/test_tidy.py tests/unit
 
 lint: $(VENV) ## ruff: rules and format
@@ -51,9 +56,9 @@ types: $(VENV) ## mypy, strict
 contracts: $(VENV) ## who may import whom
 	@$(RUN) -m pytest -q tests/test_contracts.py
 
-tests: $(VENV) ## all tests
+tests: $(VENV) ## all tests, in processes side by side (WORKERS=3)
 	@$(RUN) -m dev.kafka
-	@$(RUN) -m pytest -m "not long"
+	@$(RUN) -m pytest -n $(WORKERS) $(SPREAD) -m "not long"
 
 walk: $(VENV) ## schedules against the slow reference at every offset change of every zone (15 minutes)
 	@$(RUN) -m pytest -m long

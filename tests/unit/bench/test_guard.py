@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from bench import guard
 
 
-def test_the_engine_is_about_as_fast_as_it_was(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.slow
+def test_the_engine_is_about_as_fast_as_it_was(tell: Callable[[str], None]) -> None:
     baseline, now = guard.load(), guard.measure()
-    with capsys.disabled():
-        print("\n" + guard.report(baseline, now))  # noqa: T201  # a report for whoever reads the build
+    tell(guard.report(baseline, now))
     assert baseline.keys() == now.keys(), "python -m bench.guard --update"
     assert not guard.alarms(baseline, now)
 

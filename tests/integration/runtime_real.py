@@ -25,7 +25,9 @@ TRIES = 100
 """Polls to the end of a partition."""
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-STOP_SEC = 15.0
+STOP_SEC = 30.0
+END_SEC = 60.0
+"""In which a process ends that is to end by itself, on a busy machine; and what is waited for comes about."""
 
 
 class Real(Asker):
@@ -95,14 +97,14 @@ class Real(Asker):
         newest = {status.partition: status for status in self.statuses()}
         return {number: each.owner for number, each in newest.items() if each.state == "RUNNING"}
 
-    def until(self, condition: Callable[[], bool], timeout_sec: float = 30) -> None:
+    def until(self, condition: Callable[[], bool], timeout_sec: float = END_SEC) -> None:
         try:
             wait_until(condition, timeout_sec)
         except AssertionError as error:
             logs = "\n".join(f"{name}:\n{processes.tail(self.log_of(name))}" for name in self.children)
             raise AssertionError(f"{error}\n{logs}") from error
 
-    def until_owned_by(self, *names: str, timeout_sec: float = 30) -> None:
+    def until_owned_by(self, *names: str, timeout_sec: float = END_SEC) -> None:
         self.until(
             lambda: len(self.owners()) == self.partitions and set(self.owners().values()) == set(names),
             timeout_sec,

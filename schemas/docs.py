@@ -45,6 +45,7 @@ _CARRIED = (
     ("dead-letters", DeadLetter),
     ("status", PartitionStatus),
 )
+_BARE = {"quarantine": "the bytes as they came", "clock": "no bytes"}
 _FOLDERS = (
     ("commands", "Commands", "What callers ask for; a command may be refused."),
     ("events", "Events", "What happened; each carries its whole entity after the change."),
@@ -104,7 +105,7 @@ def _duration(ms: str) -> str:
 def _carried(topic: str) -> str:
     found: list[Any] = [kind for name, kind in _CARRIED if name == topic]
     classes = [cls for kind in found for cls in (get_args(kind) or (kind,))]
-    return ", ".join(f"`{cls.__name__}`" for cls in classes) or "the bytes as they came"
+    return ", ".join(f"`{cls.__name__}`" for cls in classes) or _BARE[topic]
 
 
 def _folder(folder: str, title: str, holds: str) -> str:

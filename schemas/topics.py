@@ -10,6 +10,7 @@ import re
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from zlib import crc32
 
 MINUTE_MS = 60_000
@@ -48,6 +49,7 @@ class Topics:
         self.dead_letters = f"{namespace}.dead-letters"
         self.quarantine = f"{namespace}.quarantine"
         self.status = f"{namespace}.status"
+        self.clock = f"{namespace}.clock"
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,26 @@ def _compacted(lag_ms: int, segment_ms: int) -> dict[str, str]:
     }
 
 
+def _spec(
+    replication: int,
+    name: str,
+    count: int,
+    config: dict[str, str],
+    key: str,
+    holds: str,
+    stamped_by: str = "CreateTime",
+) -> TopicSpec:
+    common = {
+        "message.timestamp.type": stamped_by,
+        "max.message.bytes": str(MAX_MESSAGE_BYTES),
+        "unclean.leader.election.enable": "false",
+    }
+    if replication >= 3:
+        # On the topic itself: brokers with eligible leader replicas ignore their own setting.
+        common["min.insync.replicas"] = "2"
+    return TopicSpec(name, count, replication, config | common, key, holds)
+
+
 def catalogue(
     namespace: str,
     partitions: int,
@@ -88,19 +110,7 @@ def catalogue(
         raise ValueError("partitions and replication are at least 1")
     names = Topics(namespace)
 
-    def spec(
-        name: str, count: int, config: dict[str, str], key: str, holds: str, stamped_by: str = "CreateTime"
-    ) -> TopicSpec:
-        common = {
-            "message.timestamp.type": stamped_by,
-            "max.message.bytes": str(MAX_MESSAGE_BYTES),
-            "unclean.leader.election.enable": "false",
-        }
-        if replication >= 3:
-            # On the topic itself: brokers with eligible leader replicas ignore their own setting.
-            common["min.insync.replicas"] = "2"
-        return TopicSpec(name, count, replication, config | common, key, holds)
-
+    spec = partial(_spec, replication)
     return [
         spec(names.commands, partitions, _deleted(7 * DAY_MS, DAY_MS), "routing key", "commands on jobs"),
         # The broker's clock decides whether a heartbeat was in time.
@@ -142,6 +152,15 @@ def catalogue(
             "commands that cannot be decoded or decided, as they came",
         ),
         spec(names.status, 1, _compacted(0, HOUR_MS), "partition", "who runs a partition and how far it is"),
+        # Nobody reads it: the timestamp in the acknowledgement is what its writer is after.
+        spec(
+            names.clock,
+            1,
+            _deleted(HOUR_MS, 10 * MINUTE_MS),
+            "instance",
+            "by its acknowledgement a processor learns the brokers' time",
+            stamped_by="LogAppendTime",
+        ),
     ]
 
 

@@ -28,6 +28,7 @@ from streams.runtime.mark import Mark, Positions, fingerprint, write_marked
 from streams.runtime.partition import Ambient, Codec, Partition
 from streams.runtime.telemetry import Telemetry
 from streams.transport.log import (
+    Done,
     Log,
     LogAborted,
     LogError,
@@ -287,21 +288,21 @@ class Checkpoint:
             if partition.behind_since_ms is None:
                 partition.behind_since_ms = self._monotonic_ms()
 
-    def publish(self, record: Outgoing) -> None:
-        """A record outside of any transaction (status); losing it is no harm."""
+    def publish(self, record: Outgoing, done: Done | None = None) -> None:
+        """A record outside of any transaction (status, clock); losing it is no harm."""
         try:
-            self._send_plainly(record)
+            self._send_plainly(record, done)
         except LogError as error:
             self._telemetry.warning(f"not published: {error}", topic=record.topic)
 
-    def _send_plainly(self, record: Outgoing) -> None:
+    def _send_plainly(self, record: Outgoing, done: Done | None = None) -> None:
         try:
-            self._plain.send(record)
+            self._plain.send(record, done)
         except LogFatal:
             # An idempotent writer that lost its place never recovers.
             self._plain.close()
             self._plain = self._log.plain_writer()
-            self._plain.send(record)
+            self._plain.send(record, done)
 
     def close(self, flush_sec: float) -> None:
         self.discard()

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from schemas.topics import Topics
 from streams.runtime.checkpoint import Checkpoint
+from streams.runtime.clock_watch import ClockWatch
 from streams.runtime.deciding import BATCH_RECORDS, Decider
 from streams.runtime.late import LateReplies
 from streams.runtime.ownership import HANDED_OVER, Ownership
@@ -38,6 +39,8 @@ WAIT_MS = 5
 """Longest wait of a poll: two topics are read in turn, and each may get a record meanwhile."""
 IDLE_WAIT_MS = 100
 """Longest wait of a poll while nothing is owned."""
+UNTRUSTED_WAIT_MS = 20
+"""While the clock has not been found to be right, as at every start for as long as brokers take to answer."""
 RESTORE_WAIT_SEC = 0.005
 FULL_POLL_MS = 500
 """How often the group is polled although more commands wait than a batch takes: callbacks run there."""
@@ -57,6 +60,7 @@ class Processor:
         log: Log,
         topics: Topics,
         group: str,
+        instance: str,
         partition_count: int,
         ambient: Ambient,
         codec: Codec,
@@ -85,13 +89,12 @@ class Processor:
         self._turns = Turns(
             log, topics, ambient, decider, checkpoint, telemetry, self._restore_again, self._stop_partition
         )
+        self._watch = ClockWatch(topics, instance, checkpoint.publish, ambient, telemetry, self._alarm)
         self.ownership = Ownership(self._taken, self._finish, self._gone)
         self._group: GroupReader | None = None
         self._membership: object = None
         self._work: Reader = log.reader(Isolation.COMMITTED)
         self._work_changed = False
-        self._clock_steps = 0
-        self._clock_alarming = False
         self._polled_ms = 0
         self._tenants_ms = 0
         self._marks_ms = ambient.monotonic_ms()
@@ -103,7 +106,7 @@ class Processor:
     def step(self, max_wait_sec: float | None = None) -> None:
         """One turn. Waits at most `max_wait_sec` (by default until something is due, within bounds)."""
         if not self._trust_clock():
-            self._tenants.follow(IDLE_WAIT_MS / 1000)
+            self._tenants.follow(UNTRUSTED_WAIT_MS / 1000)
             return
         self._poll(self._wait_sec() if max_wait_sec is None else max_wait_sec)
         now_ms = self._ambient.monotonic_ms()
@@ -157,24 +160,20 @@ class Processor:
         return max(0, wait_ms) / 1000
 
     def _trust_clock(self) -> bool:
-        """More than 5 s off the brokers no partition is taken or kept (§5.10)."""
-        clock = self._ambient.clock
-        # Looks at the wall clock: once it is set right, partitions are taken again.
-        clock.now_ms()
-        if clock.steps != self._clock_steps:
-            self._clock_steps = clock.steps
-            self._telemetry.clock_steps.set(clock.steps)
-            self._alarm(f"the wall clock stepped; {clock.unconfirmed_step_ms()} ms are not taken over")
-        if clock.alarming() and not self._clock_alarming:
-            self._alarm(f"the clock is {clock.offset_from_brokers_ms()} ms off the brokers")
-        self._clock_alarming = clock.alarming()
-        if clock.trustworthy():
-            return True
-        if self._group is not None:
+        """More than 5 s off the brokers no partition is taken or kept, nor one taken before they have said
+        what the time is (§5.10)."""
+        trusted = self._watch.look()
+        if self._group is None:
+            self._ambient.clock.start_anew()
+            if not self._watch.ready():
+                self._watch.tell()
+                return False
+        elif not trusted:
             self._alarm("partitions are given up: the clock cannot be trusted")
             self._group.leave()
             self._group = None
-        return False
+            return False
+        return True
 
     def _alarm(self, detail: str) -> None:
         self._raise("clock_step", detail)
@@ -225,7 +224,7 @@ class Processor:
                 self._read_again(error)
                 return
             for record in records:
-                self._ambient.clock.observe_broker(record.timestamp_ms)
+                self._ambient.clock.observe_record(record.timestamp_ms)
                 partition = self.ownership.get(record.partition)
                 if partition is not None and partition.running:
                     partition.work.append(record)

@@ -70,7 +70,6 @@ class StatusBoard:
         self._telemetry.owner.labels(str(partition.number)).set(int(partition.running))
         lag = self._lag(partition) if partition.running else 0
         self._say(partition, self._instance, partition.state, partition.reason, lag)
-        self._telemetry.clock_offset.set(self._ambient.clock.offset_from_brokers_ms() / 1000)
 
     def _say(
         self, partition: Partition, owner: str, state: PartitionState, reason: str, lag: int = 0

@@ -110,6 +110,7 @@ class Telemetry:
         self.alerts = counter("alerts", "Things a person should see", "kind")
         self.stopped = gauge("partitions_stopped", "Partitions that stand still because of an error")
         self.clock_offset = gauge("clock_offset_seconds", "This process's clock minus the brokers'")
+        self.clock_trusted = gauge("clock_trusted", "0: no partition is taken because of the clock")
         self.clock_steps = gauge("clock_steps", "Steps of the wall clock seen since the start")
 
     def decided(self, command_type: str, outcome: str) -> None:

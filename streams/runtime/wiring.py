@@ -73,6 +73,7 @@ def build(
         log,
         topics,
         settings.group,
+        settings.instance,
         settings.partitions,
         times,
         codec,

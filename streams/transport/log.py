@@ -71,8 +71,15 @@ class Outgoing(NamedTuple):
     headers: Mapping[str, bytes] = {}
 
 
-# How a plain record fared: (offset, None) or (None, error).
-Done = Callable[[int | None, LogError | None], None]
+class Written(NamedTuple):
+    """Where a plain record is. `timestamp_ms` is the broker's, None where the topic says CreateTime."""
+
+    offset: int
+    timestamp_ms: int | None
+
+
+# How a plain record fared: (written, None) or (None, error).
+Done = Callable[[Written | None, LogError | None], None]
 # The newest record of a partition in a transaction, and its offset.
 OnLast = Callable[[Outgoing, int], None]
 
@@ -186,7 +193,7 @@ class PlainWriter(Protocol):
     """Idempotent, not transactional; thread-safe. Commands, work, replies, status."""
 
     def send(self, record: Outgoing, done: Done | None = None) -> None:
-        """Queues; LogRetriable when the queue is full, never a wait. `done(offset, error)` is called on the
+        """Queues; LogRetriable when the queue is full, never a wait. `done(written, error)` is called on the
         writer's own thread, perhaps before this returns. After LogRetriable from `done` the record may be
         in the log all the same."""
         ...

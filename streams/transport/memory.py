@@ -23,6 +23,7 @@ from streams.transport.log import (
     Rebalance,
     Record,
     TopicPartition,
+    Written,
 )
 from streams.transport.memory_cluster import Cluster, Group, Membership, Transaction
 from streams.transport.memory_faults import CommitFault, Faults, PlainFault
@@ -282,9 +283,9 @@ class MemoryPlainWriter:
         """Nothing is queued here."""
 
 
-def _answer(done: Done | None, offset: int | None, error: LogError | None) -> None:
+def _answer(done: Done | None, written: Written | None, error: LogError | None) -> None:
     if done is not None:
-        done(offset, error)
+        done(written, error)
 
 
 class MemoryLog:
@@ -391,4 +392,6 @@ class MemoryLog:
         except LogError as error:
             _answer(done, None, error)
             return
-        _answer(done, partition.append(record, self.now_ms(), None), None)
+        now_ms = self.now_ms()
+        offset = partition.append(record, now_ms, None)
+        _answer(done, Written(offset, now_ms if partition.stamps else None), None)

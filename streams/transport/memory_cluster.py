@@ -42,7 +42,8 @@ class Transaction:
 
 
 class Partition:
-    """Records in offset order; `end` also counts markers, so offsets have gaps."""
+    """Records in offset order; `end` also counts markers, so offsets have gaps. `stamps`: timestamps are the
+    broker's by its settings."""
 
     def __init__(self, tp: TopicPartition, spec: TopicSpec) -> None:
         self.tp = tp
@@ -51,6 +52,7 @@ class Partition:
         self.records: list[Record] = []
         self._transactions: list[Transaction | None] = []
         self._open: dict[Transaction, int] = {}
+        self.stamps = spec.config.get("message.timestamp.type") == "LogAppendTime"
         self._compacted = "compact" in spec.config.get("cleanup.policy", "delete")
         self._max_bytes = int(spec.config.get("max.message.bytes", DEFAULT_MAX_BYTES))
 

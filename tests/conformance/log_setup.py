@@ -24,6 +24,7 @@ from streams.transport.log import (
     Record,
     TopicPartition,
     TransactionalWriter,
+    Written,
 )
 from streams.transport.memory import MemoryGroupReader, MemoryLog
 
@@ -159,12 +160,12 @@ class Setup:
     def say(self, tp: TopicPartition, *values: bytes) -> list[int]:
         """Plain records; their offsets."""
         writer = self.log.plain_writer()
-        offsets: list[int | None] = []
+        written: list[Written | None] = []
         for value in values:
-            writer.send(Outgoing(*tp, b"key", value), lambda offset, _error: offsets.append(offset))
+            writer.send(Outgoing(*tp, b"key", value), lambda where, _error: written.append(where))
         assert writer.flush(DEADLINE_SEC)
         writer.close()
-        return [offset for offset in offsets if offset is not None]
+        return [where.offset for where in written if where is not None]
 
     def in_log(self, tp: TopicPartition, count: int) -> None:
         """Waits until so many offsets of the partition are taken, committed or not."""

@@ -19,6 +19,7 @@ from streams.transport.log import (
     Outgoing,
     TopicPartition,
     TransactionalWriter,
+    Written,
 )
 from tests.conformance.log_setup import KINDS, PARTITIONS, Setup, reach, read, setups, until, values
 
@@ -315,23 +316,42 @@ def test_a_dead_writers_transaction_ends_by_its_time_out(setup: Setup) -> None:
 
 def test_done_tells_offsets_and_flush_waits_for_all_of_them(setup: Setup) -> None:
     writer = setup.log.plain_writer()
-    answers: list[int | None] = []
+    answers: list[Written | None] = []
     for number in range(500):
         writer.send(
-            Outgoing(setup.topics.work, 0, None, b"%d" % number), lambda offset, _: answers.append(offset)
+            Outgoing(setup.topics.work, 0, None, b"%d" % number), lambda written, _: answers.append(written)
         )
 
     assert writer.flush(20)
-    assert answers == list(range(500))
+    assert [written and written.offset for written in answers] == list(range(500))
     writer.close()
+
+
+def test_done_tells_when_the_broker_wrote_it_where_the_topic_says_so(setup: Setup) -> None:
+    writer = setup.log.plain_writer()
+    answers: dict[str, Written | None] = {}
+    before_ms = wall_ms()
+
+    def tell(topic: str, written: Written | None, error: LogError | None) -> None:
+        answers[topic] = written
+
+    for topic in (setup.topics.work, setup.topics.commands):
+        writer.send(Outgoing(topic, 0, b"k", b""), partial(tell, topic))
+    assert writer.flush(20)
+    writer.close()
+    assert answers[setup.topics.commands] == Written(0, None)
+    stamped = answers[setup.topics.work]
+    assert stamped is not None
+    assert stamped.timestamp_ms is not None
+    assert before_ms <= stamped.timestamp_ms <= wall_ms()
 
 
 def test_a_plain_record_never_taken_fails_alone(setup: Setup) -> None:
     writer = setup.log.plain_writer()
     answers: dict[bytes | None, tuple[int | None, LogError | None]] = {}
 
-    def tell(key: bytes | None, offset: int | None, error: LogError | None) -> None:
-        answers[key] = (offset, error)
+    def tell(key: bytes | None, written: Written | None, error: LogError | None) -> None:
+        answers[key] = (written and written.offset, error)
 
     records = [
         Outgoing(setup.topics.work, 0, b"before", b"1"),

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from horarium import At, BatchItem, Client, Job, JobSpec, RetryRules
 
@@ -39,7 +39,15 @@ from schemas.topics import Topics
 from streams.ambient import monotonic_ms, wall_ms
 from streams.core.lifecycle import FINAL
 from streams.transport.kafka.log import KafkaLog
-from streams.transport.log import Isolation, LogRetriable, Outgoing, Record, TopicPartition
+from streams.transport.log import (
+    Isolation,
+    LogError,
+    LogRetriable,
+    Outgoing,
+    Record,
+    TopicPartition,
+    Written,
+)
 from tests.waiting import wait_until
 
 # Two tenants, a large one on all partitions and a small one on a single one, and an operator.
@@ -181,13 +189,13 @@ class Scene:
 
     def send(self, topic: str, partition: int, value: bytes | None, key: bytes | None = b"e2e") -> int:
         """Writes a record as a trusted service would; its offset."""
-        answers: list[Any] = []
+        answers: list[Written | LogError | None] = []
         self.writer.send(
-            Outgoing(topic, partition, key, value), lambda offset, error: answers.append(error or offset)
+            Outgoing(topic, partition, key, value), lambda written, error: answers.append(error or written)
         )
         wait_until(lambda: bool(answers), 30)
-        assert isinstance(answers[0], int), answers[0]
-        return answers[0]
+        assert isinstance(answers[0], Written), answers[0]
+        return answers[0].offset
 
     def read(self, topic: str, partition: int) -> list[Record]:
         """All records of a partition up to now."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from schemas import codec
-from streams.ambient import Chance, Clock, monotonic_ms
+from streams.ambient import Chance, Clock, monotonic_ms, wall_ms
 from streams.config import ProcessorSettings
 from streams.runtime.checkpoint import Step
 from streams.runtime.partition import Ambient
@@ -129,7 +129,9 @@ def fired(world: Real) -> list[str]:
     )
 
 
-def in_process(world: Real, name: str, log: KafkaLog) -> tuple[Processor, dict[Step, list[object]]]:
+def in_process(
+    world: Real, name: str, log: KafkaLog, clock: Clock | None = None
+) -> tuple[Processor, dict[Step, list[object]]]:
     hooks: dict[Step, list[object]] = {}
 
     def on_step(step: Step) -> None:
@@ -143,7 +145,7 @@ def in_process(world: Real, name: str, log: KafkaLog) -> tuple[Processor, dict[S
         instance=name,
         dev_shards=world.shards,
     )
-    times = Ambient(Clock(), monotonic_ms, Chance(1).random)
+    times = Ambient(clock or Clock(), monotonic_ms, Chance(1).random)
     return build(settings, log, MemoryFolder(), times, Telemetry(), on_step), hooks
 
 
@@ -196,6 +198,32 @@ def test_rule_9_a_beat_that_waited_in_the_log_is_in_time(kafka: str, namespace: 
         world.until(lambda: "LeaseExtended" in world.types(), TAKE_OVER_SEC)
         kinds = world.types()
         assert "LeaseExpired" not in kinds[: kinds.index("LeaseExtended")]
+
+
+def test_rule_10_a_process_that_starts_with_its_clock_ahead_fires_nothing_early(
+    kafka: str, namespace: str, tmp_path: Path
+) -> None:
+    """An hour ahead it takes no partition, although it is alone, until the clock is set right."""
+    with installation(kafka, namespace, tmp_path, partitions=2) as world:
+        world.shards = {"acme": 2}
+        off_ms = [3_600_000]
+        clock = Clock(lambda: wall_ms() + off_ms[0], monotonic_ms)
+        ahead, _ = in_process(world, "ahead", KafkaLog(kafka), clock)
+        for number in range(10):
+            world.register(f"later-{number}", delay_sec=1_800)
+            world.register(f"soon-{number}", delay_sec=1)
+        step_until(clock.bounded, ahead)
+        assert clock.offset_from_brokers_ms() == pytest.approx(3_600_000, abs=1_000)
+        right, _ = in_process(world, "right", KafkaLog(kafka))
+        step_until(lambda: len(fired(world)) == 10, ahead, right)
+        assert not len(ahead.ownership)
+        assert all(name.startswith("soon-") for name in fired(world))
+        off_ms[0] = 0
+        step_until(lambda: len(ahead.ownership.running()) == 1, ahead, right)
+        assert clock.now_ms() == pytest.approx(wall_ms(), abs=1_000)
+        assert len(fired(world)) == 10
+        ahead.stop()
+        right.stop()
 
 
 def test_str_023_a_second_process_on_one_folder_ends_and_touches_nothing(

@@ -47,7 +47,7 @@ class Network:
         self._topics = topics
         self._chance = chance
         self._counts = counts
-        self._unreliable = {topics.commands, topics.work, topics.replies, topics.status}
+        self._unreliable = {topics.commands, topics.work, topics.replies, topics.status, topics.clock}
         log.faults.on_plain_send = self._on_send
 
     def _on_send(self, record: Outgoing) -> PlainFault | None:

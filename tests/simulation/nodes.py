@@ -19,7 +19,7 @@ from schemas.commands import Handback, JobCommand, Release, RequestWork, WorkCom
 from schemas.ids import SHARED
 from schemas.replies import CommandDone, Grant, Granted, WorkDone, WorkHinted, WorkSeen
 from schemas.topics import partition_of, tenant_partitions
-from streams.transport.log import Isolation, LogError, Outgoing, TopicPartition
+from streams.transport.log import Isolation, LogError, Outgoing, TopicPartition, Written
 from tests.simulation.journal import Journal
 from tests.simulation.network import Network
 from tests.simulation.servers import Surroundings
@@ -127,7 +127,7 @@ class Node:
         key = command.tenant.encode()
         life = self.life
 
-        def delivered(offset: int | None, error: LogError | None) -> None:
+        def delivered(written: Written | None, error: LogError | None) -> None:
             if done is not None and self.life == life:
                 done()
 

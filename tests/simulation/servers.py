@@ -34,7 +34,7 @@ FREEZES_MS = ((20, 400), (2_000, 5_000), (6_500, 16_000), (20_000, 40_000))
 FROZEN_AT_A_TIME = 2
 """Those in the middle of a step: each holds the frames of the run that goes on inside it."""
 WALL_STEPS_MS = (-3_600_000, -30_000, -900, 900, 30_000, 3_600_000)
-WRONG_AT_START_MS = (-3_600_000, -30_000, -900, 900)
+WRONG_AT_START_MS = (-3_600_000, -30_000, -900, 900, 4_000, 30_000, 3_600_000)
 
 
 class Crash(BaseException):

@@ -48,7 +48,7 @@ class World:
         self.passed_ms += round_trip_ms // 2
         stamp = self.broker()
         self.passed_ms += round_trip_ms // 2
-        self.clock.observe_broker(stamp, sent)
+        self.clock.observe_round_trip(stamp, sent, self.monotonic())
 
 
 def assert_never_back_never_frozen(readings: list[int], step_ms: int = 10) -> None:
@@ -97,15 +97,15 @@ def test_a_step_nobody_can_confirm_waits_for_the_first_word_of_a_broker() -> Non
     world.wall_off_ms = 0  # set right
     world.run(1_000)
     assert world.clock.now_ms() == world.true() - 3_000
-    world.clock.observe_broker(world.broker() - 5)
+    world.clock.observe_record(world.broker() - 5)
     assert world.clock.now_ms() == world.true()
     assert world.clock.unconfirmed_step_ms() == 0
 
 
 def test_a_confirmed_step_forward_is_taken_at_once() -> None:
-    world = World(wall_off_ms=-4_000)
+    world = World(wall_off_ms=-40_000)
     world.echo()
-    assert world.clock.offset_from_brokers_ms() == pytest.approx(-4_000, abs=5)
+    assert world.clock.offset_from_brokers_ms() == pytest.approx(-40_000, abs=5)
     assert world.clock.alarming()
     world.wall_off_ms = 0
     world.run(STEP_CHECK_MS)
@@ -115,9 +115,11 @@ def test_a_confirmed_step_forward_is_taken_at_once() -> None:
 
 def test_a_confirmed_step_back_is_slewed() -> None:
     world = World(wall_off_ms=2_000)
-    world.echo()
-    assert world.clock.offset_from_brokers_ms() == pytest.approx(2_000, abs=5)
+    world.run(1_000)
     world.wall_off_ms = 0
+    world.run(STEP_CHECK_MS)
+    assert world.clock.now_ms() == world.true() + 2_000
+    world.echo()
     readings = world.run(10_000)
     assert_never_back_never_frozen(readings)
     assert 900 <= readings[-1] - world.true() <= 1_100
@@ -144,7 +146,7 @@ def test_a_suspended_machine_catches_up_with_the_first_record_it_reads() -> None
     world.suspended_ms += 600_000
     world.run(1_000)
     assert world.clock.now_ms() == world.true() - 600_000
-    world.clock.observe_broker(world.broker())
+    world.clock.observe_record(world.broker())
     assert world.clock.now_ms() == world.true()
 
 
@@ -166,9 +168,9 @@ def test_a_preempted_reading_is_no_step() -> None:
 
 def test_old_records_say_only_that_brokers_are_at_least_that_late() -> None:
     world = World()
-    world.clock.observe_broker(world.broker() - 3_600_000)
+    world.clock.observe_record(world.broker() - 3_600_000)
     assert world.clock.offset_from_brokers_ms() == 0
-    world.clock.observe_broker(world.broker() + 1_500)
+    world.clock.observe_record(world.broker() + 1_500)
     assert world.clock.offset_from_brokers_ms() == -1_500
     assert world.clock.alarming()
 
@@ -188,9 +190,71 @@ def test_old_records_say_only_that_brokers_are_at_least_that_late() -> None:
 def test_how_far_off_the_brokers(off_ms: int, alarming: bool, trusted: bool) -> None:
     world = World(wall_off_ms=off_ms)
     world.echo(round_trip_ms=0)
-    assert world.clock.offset_from_brokers_ms() == off_ms
+    assert world.clock.wall_from_brokers_ms() == off_ms
     assert world.clock.alarming() is alarming
     assert world.clock.trustworthy() is trusted
+
+
+@pytest.mark.parametrize("off_ms", [-UNTRUSTED_MS + 10, -ALARM_MS - 10, ALARM_MS + 10, UNTRUSTED_MS - 10])
+def test_within_bounds_the_brokers_are_followed(off_ms: int) -> None:
+    """Forward at once, backward by slewing; the wall clock stands apart until it is set right."""
+    world = World(wall_off_ms=off_ms)
+    world.echo(round_trip_ms=0)
+    readings = [world.clock.now_ms(), *world.run(10 * max(0, off_ms) + 100)]
+    assert_never_back_never_frozen(readings)
+    assert world.clock.now_ms() == world.true()
+    assert (world.clock.steps, world.clock.unconfirmed_step_ms()) == (1, off_ms)
+    assert world.clock.alarming()
+    world.wall_off_ms = 0
+    world.run(STEP_CHECK_MS)
+    assert world.clock.now_ms() == world.true()
+    assert (world.clock.steps, world.clock.unconfirmed_step_ms()) == (1, 0)
+    assert not world.clock.alarming()
+
+
+@pytest.mark.parametrize("off_ms", [-3_600_000, -UNTRUSTED_MS - 10, UNTRUSTED_MS + 10, 3_600_000])
+def test_beyond_bounds_nobody_is_followed_until_the_wall_clock_is_set_right(off_ms: int) -> None:
+    world = World(wall_off_ms=off_ms)
+    world.echo()
+    world.run(60_000, step_ms=1_000)
+    world.echo()
+    assert world.clock.now_ms() == world.true() + off_ms
+    assert not world.clock.trustworthy()
+    world.wall_off_ms = 0
+    world.run(STEP_CHECK_MS)
+    world.echo()
+    world.clock.start_anew()
+    assert world.clock.trustworthy()
+    assert world.clock.now_ms() == world.true()
+
+
+def test_a_wall_clock_within_a_second_of_the_brokers_is_believed() -> None:
+    world = World(wall_off_ms=900)
+    world.echo()
+    world.run(20_000)
+    assert world.clock.now_ms() == world.wall()
+    assert (world.clock.steps, world.clock.alarming()) == (0, False)
+
+
+def test_only_a_round_trip_bounds_the_brokers_time() -> None:
+    world = World(wall_off_ms=3_600_000)
+    world.clock.observe_record(world.broker())
+    assert not world.clock.bounded()
+    assert world.clock.trustworthy()
+    world.echo(round_trip_ms=4_000)
+    assert world.clock.bounded()
+    assert not world.clock.trustworthy()
+
+
+def test_brokers_that_differ_a_little_are_both_believed() -> None:
+    """Records of a broker ahead of the one that is asked do not make its word void."""
+    world = World()
+    for _ in range(20):
+        world.echo()
+        world.clock.observe_record(world.broker() + 900)
+        assert world.clock.bounded()
+        assert world.clock.offset_from_brokers_ms() == pytest.approx(0, abs=5)
+        world.run(30_000, step_ms=1_000)
 
 
 def test_what_brokers_said_is_forgotten() -> None:
@@ -201,7 +265,7 @@ def test_what_brokers_said_is_forgotten() -> None:
     world.broker_off_ms = 0
     for _ in range(3):
         world.run(OBSERVED_MS, step_ms=1_000)
-        world.clock.observe_broker(world.broker())
+        world.clock.observe_record(world.broker())
     assert world.clock.offset_from_brokers_ms() == 0
 
 

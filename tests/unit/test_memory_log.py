@@ -178,7 +178,10 @@ def test_plain_sends_are_dropped_doubled_and_delayed(log: MemoryLog) -> None:
     answers: list[tuple[int | None, type[LogError] | None]] = []
     for key in ("late", "drop", "twice", "fine"):
         writer.send(
-            event(key), lambda offset, error: answers.append((offset, type(error) if error else None))
+            event(key),
+            lambda written, error: answers.append(
+                (written and written.offset, type(error) if error else None)
+            ),
         )
 
     assert not writer.flush(1)

@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, NoReturn, cast
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as Tp
 
 from schemas.topics import MAX_MESSAGE_BYTES
@@ -31,6 +31,7 @@ from streams.transport.log import (
     OnLast,
     Outgoing,
     TopicPartition,
+    Written,
 )
 
 logger = logging.getLogger(__name__)
@@ -315,7 +316,9 @@ class KafkaPlainWriter:
 
     def _answered(self, record: Outgoing, done: Done, error: KafkaError | None, message: Message) -> None:
         if error is None:
-            _tell(record, done, message.offset(), None)
+            stamped_by, timestamp_ms = message.timestamp()
+            stamped = timestamp_ms if stamped_by == TIMESTAMP_LOG_APPEND_TIME else None
+            _tell(record, done, Written(cast(int, message.offset()), stamped), None)
             return
         translated = translate(error, f"{record.topic} [{record.partition}]")
         self._failed(translated)
@@ -327,12 +330,12 @@ class KafkaPlainWriter:
             self._fatal = error
 
 
-def _tell(record: Outgoing, done: Done | None, offset: int | None, error: LogError | None) -> None:
+def _tell(record: Outgoing, done: Done | None, written: Written | None, error: LogError | None) -> None:
     if done is None:
         logger.warning("not sent: %s", error)
         return
     try:
-        done(offset, error)
+        done(written, error)
     except Exception:
         # An exception would end the polling thread, and with it the answers to everyone else.
         logger.exception("callback of a record for %s [%d] failed", record.topic, record.partition)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from schemas.topics import HEADER_POSITION
-from streams.ambient import Clock
+from streams.ambient import UNTRUSTED_MS, Clock
 from streams.core.engine import Engine
 from streams.core.state import State
 from streams.runtime import checkpoint
@@ -162,6 +162,15 @@ def _clock_follows_the_wall() -> None:
     change(Clock, "now_ms", make)
 
 
+def _clock_ahead_is_trusted() -> None:
+    """As if brokers were never asked: what is read shows only that a clock is behind."""
+
+    def make(original: Any) -> Any:
+        return lambda self: self.offset_from_brokers_ms() >= -UNTRUSTED_MS
+
+    change(Clock, "trustworthy", make)
+
+
 def _clock_starts_anywhere() -> None:
     change(Clock, "floor", lambda original: lambda self, ms: True)
 
@@ -202,6 +211,7 @@ OF_RUNTIME = (
     Mutation("lost partition kept", "an owner goes on with what is another's", _lost_is_kept),
     Mutation("settlement ignored", "log lag is taken for death", _settlement_ignored),
     Mutation("clock follows the wall", "time steps and goes back", _clock_follows_the_wall),
+    Mutation("clock ahead trusted", "who starts with a clock ahead fires early", _clock_ahead_is_trusted),
     Mutation("clock starts anywhere", "a new owner's time is before its last event", _clock_starts_anywhere),
     Mutation("tombstone missed", "replay keeps what was forgotten", _tombstone_missed),
     Mutation("tail keeps the oldest", "replay misses the newest event of a key", _tail_keeps_the_oldest),

@@ -11,7 +11,7 @@ import queue
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from schemas import codec
 from schemas.commands import JobCommand, WorkCommand
@@ -23,7 +23,6 @@ from streams.transport.log import (
     Done,
     GroupReader,
     Isolation,
-    LogError,
     LogRefused,
     LogRetriable,
     Outgoing,
@@ -31,6 +30,7 @@ from streams.transport.log import (
     Record,
     TopicPartition,
     TransactionalWriter,
+    Written,
 )
 from tests.unit.api.cluster import Cluster
 
@@ -125,7 +125,7 @@ class FakeLog:
             with self._decided:
                 self.sent.append(command)
                 if done is not None:
-                    done(len(self.sent), None)
+                    done(Written(len(self.sent), None), None)
                 replies = self.cluster.run(record.partition, command)
                 self._publish(record.partition)
                 if not self.mute:
@@ -232,9 +232,7 @@ class FakeWriter:
     def __init__(self, log: FakeLog) -> None:
         self._log = log
 
-    def send(
-        self, record: Outgoing, done: Callable[[int | None, LogError | None], None] | None = None
-    ) -> None:
+    def send(self, record: Outgoing, done: Done | None = None) -> None:
         self._log.take(record, done)
 
     def flush(self, timeout_sec: float) -> bool:

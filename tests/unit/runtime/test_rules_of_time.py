@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+
+import pytest
+
 from schemas.commands import Command, RegisterJob, ScheduleSpec
 from schemas.entities import Content, Policies
+from schemas.topics import catalogue
 from streams.core.transaction import Source
-from streams.runtime.partition import BEFORE_ALL_TIME, Settlement
-from streams.transport.memory_faults import CommitFault
-from tests.unit.runtime.installation import Installation, Time, engines
+from streams.runtime.partition import BEFORE_ALL_TIME, GivenUp, Settlement
+from streams.transport.memory_faults import CommitFault, PlainFault
+from tests.unit.runtime.installation import Installation, Process, Time, engines
 
 # -- 9
 
@@ -132,52 +137,129 @@ def test_rule_10_a_clock_far_off_the_brokers_gives_its_partitions_up() -> None:
 
 def test_rule_10_a_clock_that_is_set_right_takes_partitions_again() -> None:
     world = Installation()
-    slow = Time()
-    slow.wall_ms -= 30_000
-    process = world.start("a", time=slow)
-    world.until(lambda: process.running == [0], process)
-    world.request(credit=0)
-    world.until(lambda: not process.owned, process)
-    slow.wall_ms += 30_000
-    for _ in range(10):
-        slow.pass_ms(20)
-        world.run(process)
+    for off_ms in (-30_000, 30_000, 3_600_000):
+        machine = Time()
+        machine.wall_ms = world.time.wall_ms + off_ms
+        process = world.start("a", time=machine)
+        world.run(process, steps=20)
+        assert (process.owned, process.metric("clock_trusted")) == ([], 0)
+        machine.wall_ms -= off_ms
+        pass_on(world, machine, process, 1_500)
+        assert (process.running, process.metric("clock_trusted")) == ([0], 1)
+        assert abs(process.clock.now_ms() - world.time.wall_ms) < 100
+        process.processor.stop()
+
+
+def pass_on(world: Installation, machine: Time, process: Process, ms: int) -> None:
+    """Time passes everywhere, and the process goes on."""
+    for _ in range(ms // 20):
+        for time in {machine, world.time}:
+            time.pass_ms(20)
+        process.step()
+
+
+@pytest.mark.parametrize("off_ms", [-3_600_000, -30_000, 6_000, 30_000, 3_600_000])
+def test_rule_10_a_process_that_starts_far_off_takes_nothing_and_fires_nothing(off_ms: int) -> None:
+    """Also while it is the only one, and nothing was read that could tell it."""
+    world = Installation()
+    former = world.live("a")
+    world.register(delay_sec=1_800)
+    world.run(former)
+    former.processor.stop()
+    machine = Time()
+    machine.wall_ms = world.time.wall_ms + off_ms
+    process = world.start("b", time=machine)
+    pass_on(world, machine, process, 40_000)
+    assert process.owned == []
+    assert "ExecutionFired" not in world.types()
+    assert process.metric("clock_offset_seconds") == pytest.approx(off_ms / 1000, abs=0.01)
+    assert process.metric("alerts_total", kind="clock_step") == 1
+
+
+def test_rule_10_a_process_that_is_some_seconds_off_begins_with_the_brokers_time() -> None:
+    world = Installation()
+    machine = Time()
+    machine.wall_ms += 4_000
+    process = world.live("a", time=machine)
+    assert process.clock.now_ms() == pytest.approx(world.time.wall_ms, abs=20)
+    assert process.metric("alerts_total", kind="clock_step") == 1
+
+
+def test_rule_10_no_partition_is_taken_before_the_brokers_said_what_the_time_is(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = Installation()
+    world.log.faults.on_plain_send = lambda record: (
+        PlainFault.DROP if record.topic == world.topics.clock else None
+    )
+    process = world.start("a")
+    pass_on(world, world.time, process, 11_000)
+    assert (process.owned, process.metric("clock_trusted")) == ([], 0)
+    assert "the brokers have not said what the time is: unit.clock [0]: dropped" in caplog.text
+    world.log.faults.on_plain_send = None
+    pass_on(world, world.time, process, 1_100)
+    assert (process.running, process.metric("clock_trusted")) == ([0], 1)
+    world.log.faults.on_plain_send = lambda record: PlainFault.DROP
+    pass_on(world, world.time, process, 200_000)
     assert process.running == [0]
 
 
-def test_rule_10_a_clock_that_is_set_right_goes_on_with_a_partition_that_waits_for_it() -> None:
+def test_rule_10_a_process_asks_the_brokers_now_and_then() -> None:
+    """Also one that nothing is read by: a clock that goes wrong later is found, too."""
+    world = Installation()
+    machine = Time()
+    process = world.live("a", time=machine)
+    pass_on(world, machine, process, 90_000)
+    assert 3 <= len(world.read(world.topics.clock)) <= 5
+    machine.wall_ms += 7_000
+    machine.monotonic_ms += 7_000
+    pass_on(world, machine, process, 31_000)
+    assert process.owned == []
+
+
+def test_rule_10_a_topic_that_its_writer_stamps_ends_the_process() -> None:
+    world = Installation()
+    clock = world.topics.clock
+    world.log.delete_topic(clock)
+    (spec,) = (each for each in catalogue(world.topics.namespace, 1, 1) if each.name == clock)
+    stamped = {**spec.config, "message.timestamp.type": "CreateTime"}
+    world.log.create_topics([dataclasses.replace(spec, config=stamped)])
+    with pytest.raises(GivenUp, match=r"unit\.clock has message\.timestamp\.type=CreateTime"):
+        world.start("a").step()
+
+
+def test_rule_10_a_log_far_ahead_is_waited_for() -> None:
+    """Brokers were, and are set right: no event goes before one that is there."""
     world = Installation()
     former = world.live("a")
     world.register()
     world.run(former)
     former.evict()
-    slow = Time()
-    slow.wall_ms += world.time.wall_ms - slow.wall_ms - 1_800_000
-    process = world.start("b", time=slow)
-    world.run(process, steps=20)
+    last_ms = world.decoded()[-1].at_ms
+    world.time.wall_ms -= 20_000
+    process = world.start("b")
+    pass_on(world, world.time, process, 12_000)
     assert (process.owned, process.running) == ([0], [])
-    slow.wall_ms += 1_800_000
-    for _ in range(20):
-        slow.pass_ms(20)
-        world.run(process)
+    assert "too far ahead of this process's clock" in process.partition(0).reason
+    pass_on(world, world.time, process, 3_500)
     assert process.running == [0]
+    assert process.clock.now_ms() >= last_ms
 
 
 def test_str_021_a_step_back_of_the_wall_clock_neither_stalls_nor_repeats() -> None:
     world = Installation()
-    process = world.live()
+    machine = Time()
+    process = world.live(time=machine)
     for number in range(60):
         world.register(f"job-{number}", delay_sec=number + 1)
     world.run(process, steps=10)
     for _ in range(30):
-        world.time.pass_ms(1_000)
-        world.run(process, steps=2)
+        pass_on(world, machine, process, 1_000)
     fired = world.types().count("ExecutionFired")
     assert fired >= 29
-    world.time.wall_ms -= 54_000
+    machine.wall_ms -= 54_000
     for _ in range(30):
-        world.time.pass_ms(1_000)
-        world.run(process, steps=2)
+        pass_on(world, machine, process, 1_000)
     ids = [execution.execution_id for kind, execution in world.executions() if kind == "ExecutionFired"]
     assert len(ids) == len(set(ids)) == 60
     assert process.metric("clock_steps") == process.metric("alerts_total", kind="clock_step") == 1

@@ -44,6 +44,7 @@ def test_the_catalogue_holds_every_name() -> None:
         ("dead-letters", 64, "delete", "retention.ms", 30 * DAY_MS),
         ("quarantine", 64, "delete", "retention.ms", 30 * DAY_MS),
         ("status", 1, "compact", "min.compaction.lag.ms", 0),
+        ("clock", 1, "delete", "retention.ms", HOUR_MS),
     ],
 )
 def test_settings(name: str, partitions: int, policy: str, time_setting: str, time_ms: int) -> None:
@@ -53,7 +54,8 @@ def test_settings(name: str, partitions: int, policy: str, time_setting: str, ti
     assert spec.config[time_setting] == str(time_ms)
     assert spec.config["min.insync.replicas"] == "2"
     assert spec.config["max.message.bytes"] == str(1 << 20)
-    assert spec.config["message.timestamp.type"] == ("LogAppendTime" if name == "work" else "CreateTime")
+    stamped_by = "LogAppendTime" if name in ("work", "clock") else "CreateTime"
+    assert spec.config["message.timestamp.type"] == stamped_by
 
 
 def test_tombstones_outlive_a_week_where_state_is_restored() -> None:

@@ -76,6 +76,8 @@ async def get(request: Request, caller: Viewer) -> Response:
     **described(
         gives={200: OwnSettingsAnswer},
         takes=OwnTenantPatch,
+        problems=(422,),
+        keyed=True,
         changes=True,
         media_type="application/merge-patch+json",
     ),
@@ -91,7 +93,7 @@ async def patch(request: Request, caller: Owner) -> Response:
         lateness_alert_sec=_given(body.lateness_alert_sec, _DEFAULTS.lateness_alert_sec),
         default_jitter_sec=_given(body.default_jitter_sec, _DEFAULTS.default_jitter_sec),
     )
-    return encoded(OwnSettingsAnswer(**_own(await configure(served, caller, command))))
+    return await configure(request, served, caller, command, lambda now: OwnSettingsAnswer(**_own(now)))
 
 
 _DEFAULTS = Tenant(tenant="")

@@ -79,7 +79,9 @@ async def get(request: Request, caller: Viewer, pool: str) -> Response:
 
 @router.put(
     "/{pool:path}",
-    **described(gives={200: PoolSettingsAnswer}, takes=PoolBody, problems=(404, 409), changes=True),
+    **described(
+        gives={200: PoolSettingsAnswer}, takes=PoolBody, problems=(404, 409, 422), keyed=True, changes=True
+    ),
 )
 async def put(request: Request, caller: Keeper, pool: str) -> Response:
     """Sets what the body names; it counts at once."""
@@ -104,7 +106,8 @@ async def put(request: Request, caller: Keeper, pool: str) -> Response:
         gives={200: PoolSettingsAnswer},
         takes=ReasonBody,
         body_needed=False,
-        problems=(404, 409),
+        problems=(404, 409, 422),
+        keyed=True,
         changes=True,
     ),
 )
@@ -119,7 +122,8 @@ async def pause(request: Request, caller: Keeper, pool: str) -> Response:
         gives={200: PoolSettingsAnswer},
         takes=ReasonBody,
         body_needed=False,
-        problems=(404, 409),
+        problems=(404, 409, 422),
+        keyed=True,
         changes=True,
     ),
 )
@@ -154,8 +158,9 @@ async def _configure(
         max_running=max_running,
         tenant_max_running=tenant_max_running,
     )
-    await configure(served, caller, command)
-    return encoded(_settings(served.followed, owner, pool))
+    return await configure(
+        request, served, caller, command, lambda _: _settings(served.followed, owner, pool)
+    )
 
 
 def _owned(caller: Caller, pool: str) -> str:

@@ -15,16 +15,15 @@ from api.models import ReasonBody, TenantBody
 from api.openapi import described
 from api.operators import Operator
 from api.params import Params
-from api.problems import not_found, refused
+from api.problems import not_found
 from api.reads import Connection
 from api.services import Services, services
 from api.tenant_answers import TenantAnswer, TenantList
-from projections.pools import is_settled_where_it_is, page_of_names, tenant_names
+from projections.pools import page_of_names, tenant_names
 from projections.views import Page
 from schemas.commands import ConfigureTenant
 from schemas.entities import Tenant
 from schemas.ids import SHARED, TENANT
-from streams.core.refusals import SHARDS_FIXED
 
 router = APIRouter(prefix="/v1/tenants", tags=["tenants"])
 
@@ -56,18 +55,17 @@ async def get(request: Request, caller: Operator, tenant: str) -> Response:
 
 @router.put(
     "/{tenant}",
-    **described(gives={200: TenantAnswer}, takes=TenantBody, problems=(404, 409), changes=True),
+    **described(
+        gives={200: TenantAnswer}, takes=TenantBody, problems=(404, 409, 422), keyed=True, changes=True
+    ),
 )
 async def put(request: Request, caller: Operator, tenant: str) -> Response:
     """Sets what the body names; it counts at once, for whatever is decided from then on. `shards` cannot
-    change while the tenant has living jobs, unfinished executions or dead letters."""
+    change while the tenant has jobs or executions, finished ones too until they are forgotten; more than one
+    only while `maxJobs` is 0, which closes registration."""
     served = services(request)
     _checked(tenant)
     body = await bodies.decoded(request, TenantBody)
-    if body.shards not in (None, served.followed.shards(tenant)):
-        seen = partial(is_settled_where_it_is, tenant=tenant)
-        if await served.reads.ask(request, tenant, seen):
-            raise refused(SHARDS_FIXED)
     command = ConfigureTenant(
         **envelope(served, caller, reason=body.reason, tenant=tenant),
         weight=body.weight,
@@ -78,13 +76,18 @@ async def put(request: Request, caller: Operator, tenant: str) -> Response:
         default_jitter_sec=body.default_jitter_sec,
         lateness_alert_sec=body.lateness_alert_sec,
     )
-    return encoded(_answer(await configure(served, caller, command)))
+    return await configure(request, served, caller, command, _answer)
 
 
 @router.post(
     "/{tenant}/pause",
     **described(
-        gives={200: TenantAnswer}, takes=ReasonBody, body_needed=False, problems=(404,), changes=True
+        gives={200: TenantAnswer},
+        takes=ReasonBody,
+        body_needed=False,
+        problems=(404, 422),
+        keyed=True,
+        changes=True,
     ),
 )
 async def pause(request: Request, caller: Operator, tenant: str) -> Response:
@@ -95,7 +98,12 @@ async def pause(request: Request, caller: Operator, tenant: str) -> Response:
 @router.post(
     "/{tenant}/resume",
     **described(
-        gives={200: TenantAnswer}, takes=ReasonBody, body_needed=False, problems=(404,), changes=True
+        gives={200: TenantAnswer},
+        takes=ReasonBody,
+        body_needed=False,
+        problems=(404, 422),
+        keyed=True,
+        changes=True,
     ),
 )
 async def resume(request: Request, caller: Operator, tenant: str) -> Response:
@@ -108,7 +116,8 @@ async def _pause(request: Request, caller: Caller, tenant: str, *, paused: bool)
     _checked(tenant)
     body = await bodies.decoded(request, ReasonBody)
     sent = envelope(served, caller, reason=body.reason, tenant=tenant)
-    return encoded(_answer(await configure(served, caller, ConfigureTenant(**sent, paused=paused))))
+    command = ConfigureTenant(**sent, paused=paused)
+    return await configure(request, served, caller, command, _answer)
 
 
 def _checked(tenant: str) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import ColumnElement, Connection, and_, func, literal_column, select
 
-from projections import paging, rows
+from projections import paging
 from projections.paging import SortKey
 from projections.tables import executions, jobs
 from projections.views import Page, PageRequest
@@ -144,18 +144,6 @@ def running_of(connection: Connection, tenant: str, pools: Collection[str] = ())
     mine = _by_pool(connection, tenant, "RUNNING")
     shared = sorted(name for name in {*mine, *pools} if is_shared(name))
     return Running(mine=mine, shared={name: _running_in(connection, name) for name in shared})
-
-
-def is_settled_where_it_is(connection: Connection, tenant: str) -> bool:
-    """Whether the tenant has living jobs, unfinished executions or dead letters: they are found by its
-    shards."""
-    mine = executions.c.tenant == tenant
-    questions = (
-        select(jobs.c.job_id).where(LIVING, jobs.c.tenant == tenant),
-        select(executions.c.execution_id).where(mine, rows.OPEN, rows.NOT_COMPLETED),
-        select(executions.c.execution_id).where(mine, rows.DEAD_LETTER, executions.c.finished_ms > 0),
-    )
-    return any(connection.execute(question.limit(1)).first() is not None for question in questions)
 
 
 def _by_pool(connection: Connection, tenant: str, status: str) -> dict[str, int]:

@@ -135,7 +135,11 @@ class DiscardDeadLetter(Command, kw_only=True):
 
 
 class ConfigureTenant(Command, kw_only=True):
-    """Changes settings of `tenant`; None leaves one as it is. Decided by the tenant's home partition."""
+    """Changes settings of `tenant`; None leaves one as it is. Decided by the tenant's home partition.
+
+    Other `shards` of a tenant with several partitions: it is sent to each of the others first, which only say
+    whether they agree, and to the home last, all with the `version` of the settings that the caller saw.
+    """
 
     shards: int | None = None
     weight: int | None = None
@@ -146,6 +150,7 @@ class ConfigureTenant(Command, kw_only=True):
     lateness_alert_sec: int | None = None
     alert_target: str | None = None
     paused: bool | None = None
+    version: int | None = None
 
 
 class ConfigurePool(Command, kw_only=True):

@@ -246,7 +246,7 @@ class CatchUp(Record):
 
 
 class Answered(Record):
-    """A command on a job that carried a key, and its answer."""
+    """A command on a job, or on settings, that carried a key, and its answer."""
 
     request_key: str
     body_hash: str
@@ -376,9 +376,10 @@ class Pool(Record):
 class Tenant(Record):
     """Key `<tenant>` on the tenants topic, `tenant:<tenant>` in the tenant's home partition.
 
-    `shards` is fixed while the tenant has jobs; `max_running` and `max_jobs` are split over them. `version`
-    counts changes. The pools of tenant `shared` serve all tenants. The defaults hold for tenants that nobody
-    has configured (semantics §6).
+    `shards` is fixed while the tenant has jobs; `max_running` and `max_jobs` are split over them; `max_jobs`
+    0 closes registration. `version` counts changes. The pools of tenant `shared` serve all tenants.
+    `answered`: the newest commands, those on a pool under `<pool>/<key>`. The defaults hold for tenants that
+    nobody has configured (semantics §6).
     """
 
     tenant: str
@@ -393,6 +394,7 @@ class Tenant(Record):
     lateness_alert_sec: int = 60
     alert_target: str = ""
     pools: tuple[Pool, ...] = ()
+    answered: tuple[Answered, ...] = ()
 
 
 class Breaker(Record):

@@ -14,7 +14,7 @@ from streams.core.transaction import Router
 
 def share(cap: int, partitions: list[int], partition: int) -> int:
     """The part of a tenant's cap that a partition may use."""
-    if len(partitions) <= 1 or partition not in partitions:
+    if not cap or len(partitions) <= 1 or partition not in partitions:
         return cap
     part, rest = divmod(cap, len(partitions))
     return max(1, part + (partitions.index(partition) < rest))

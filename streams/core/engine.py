@@ -297,6 +297,8 @@ class Engine:
         refusal = refuse(command)
         if refusal is None:
             match command:
+                case ConfigureTenant(version=int()) if self._holds(command.tenant):
+                    partition = self.partition  # a question to one of its partitions
                 case ConfigureTenant() | ConfigurePool():
                     partition = self._router.partitions_of(command.tenant)[0]
                 case CancelExecution() | ReplayDeadLetter() | DiscardDeadLetter():

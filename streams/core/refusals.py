@@ -38,7 +38,7 @@ def not_found(what: str) -> Refusal:
 
 
 def too_many_jobs(limit: int) -> Refusal:
-    detail = f"the tenant has {limit} living jobs, as many as it may have"
+    detail = f"the tenant may have {limit} living jobs" + ("" if limit else ": registration is closed")
     return Refusal(429, "too_many_jobs", detail, limit=limit)
 
 
@@ -58,7 +58,17 @@ OTHER_POOL = Refusal(403, "forbidden", "this key is for other pools")
 CANCELLED = Refusal(409, "cancelled", "the execution was cancelled")
 TIMED_OUT = Refusal(409, "timeout", "the attempt ran longer than timeoutSec")
 NOT_DEAD_LETTERED = Refusal(409, "not_dead_lettered", "the execution is not in the dead letters")
-SHARDS_FIXED = Refusal(409, "shards_fixed", "shards are fixed while the tenant has jobs")
+SHARDS_FIXED = Refusal(
+    409,
+    "shards_fixed",
+    "shards are fixed while a job or an execution of the tenant is known in any partition",
+)
+REGISTRATION_OPEN = Refusal(
+    409, "registration_open", "shards of a tenant with several change only while its maxJobs is 0"
+)
+SETTINGS_CHANGED = Refusal(
+    503, "settings_changed", "the tenant's settings have just changed and not every part knows yet; ask again"
+)
 TOO_MANY_POOLS = Refusal(409, "too_many_pools", "too many pools have settings of their own")
 MISROUTED = Refusal(
     409, "misrouted", "the command was sent to a partition that does not hold its tenant and job"

@@ -44,6 +44,7 @@ from streams.core.limits import (
     ALERT_FORGET_AFTER_MS,
     DEAD_LETTER_FORGET_AFTER_MS,
     DEAD_LETTER_WARN_MS,
+    ENTITIES_PER_COMMAND_MAX,
     FORGET_AFTER_MS,
 )
 from streams.core.timebuckets import TimeBuckets
@@ -105,10 +106,17 @@ class State:
         found = self._get(ids.tenant_key(tenant))
         return found if isinstance(found, Tenant) else None
 
-    def has_jobs(self, tenant: str) -> bool:
-        """Whether a job of the tenant is known here, finished ones too."""
-        prefix = keys.entity(ids.job_key(tenant, ""))
-        return next(self.kv.scan(prefix, keys.after(prefix)), None) is not None
+    def knows_any_of(self, tenant: str) -> bool:
+        """Whether a job or an execution of the tenant is known here, finished ones too; dead letters that
+        were discarded count only if they are too many to be looked at."""
+        jobs, executions = keys.entity(ids.job_key(tenant, "")), keys.entity(ids.execution_key(tenant, ""))
+        if next(self.kv.scan(jobs, keys.after(jobs)), None) is not None:
+            return True
+        some = list(islice(self.kv.scan(executions, keys.after(executions)), ENTITIES_PER_COMMAND_MAX))
+        found = [self.execution(tenant, key[len(executions) :].decode()) for key, _ in some]
+        return len(found) == ENTITIES_PER_COMMAND_MAX or any(
+            execution is not None and execution.reason != DISCARDED for execution in found
+        )
 
     def execution(self, tenant: str, execution_id: str) -> Execution | None:
         found = self._get(ids.execution_key(tenant, execution_id))

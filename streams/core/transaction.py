@@ -107,6 +107,12 @@ class Transaction:
     """Executions, as they were, that ceased to run or to be runnable: others may take their place
     (`handlers.vacating`)."""
 
+    def settings_of(self, tenant: str) -> Tenant:
+        """The newest settings known: a change decided here a moment ago stands in the state before the
+        tenants topic brings it back. A development server writes to that topic alone."""
+        stored, told = self.state.tenant(tenant), self.router.settings_of(tenant)
+        return stored if stored is not None and stored.version >= told.version else told
+
     def emit_execution(self, event: type[ExecutionEvent], execution: Execution) -> Execution:
         """The execution changed; checks the transition."""
         old = self.state.execution(execution.tenant, execution.execution_id)

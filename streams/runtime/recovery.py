@@ -1,9 +1,10 @@
 """Brings owned partitions to life: a store to begin with, then the tail of the log.
 
 Per partition (architecture §4, §5.3): open and check a store (`starting`); fetch the committed offsets
-stably; only then ask for the read-uncommitted end of its events; replay to it; hand it over with the
-positions to go on from. Small steps, so that partitions that run are not held up, and every step leaves a
-store that says exactly what it holds: a restore can be ended anywhere and goes on there (STR-011).
+stably; only then ask for the read-uncommitted end of its events and the end of the tenants topic; replay to
+the one, read to the other; hand it over with the positions to go on from. Small steps, so that partitions
+that run are not held up, and every step leaves a store that says exactly what it holds: a restore can be
+ended anywhere and goes on there (STR-011).
 
 Owns the reader of `events`. May not know how partitions run, nor write to the log.
 """
@@ -21,6 +22,7 @@ from streams.runtime.predecessor import Predecessors
 from streams.runtime.restore import Restore, Stage, UnusableStore
 from streams.runtime.starting import StartingStores
 from streams.runtime.telemetry import Telemetry
+from streams.runtime.tenants import TenantDirectory
 from streams.transport.log import (
     Isolation,
     Log,
@@ -59,6 +61,7 @@ class Recovery:
         codec: Codec,
         ambient: Ambient,
         predecessors: Predecessors,
+        tenants: TenantDirectory,
         telemetry: Telemetry,
     ) -> None:
         self._log = log
@@ -69,6 +72,7 @@ class Recovery:
         self._clock = ambient.clock
         self._monotonic_ms = ambient.monotonic_ms
         self._predecessors = predecessors
+        self._tenants = tenants
         self._telemetry = telemetry
         self._restores: dict[int, Restore] = {}
         self._reader: Reader | None = None
@@ -121,7 +125,7 @@ class Recovery:
             number = restore.partition.number
             try:
                 self._advance(restore, records.get(number, []))
-                done = self._caught_up(restore) and self._in_time(restore)
+                done = self._caught_up(restore) and self._knows_tenants(restore) and self._in_time(restore)
                 if done:
                     self._finish(restore)
             except LogRetriable:
@@ -180,6 +184,7 @@ class Recovery:
             return
         restore.committed = Positions(found.get(commands, -1), found.get(work, -1))
         restore.target = self._log.end_offset(self._events(restore.partition), Isolation.UNCOMMITTED)
+        restore.tenants_end = self._tenants.end_offset()
         restore.stage = Stage.REPLAY
         restore.partition.restore_remaining = max(0, restore.target - restore.partition.mark.next_offset)
         self._telemetry.tail_at(restore.partition.number, restore.partition.restore_remaining)
@@ -311,6 +316,10 @@ class Recovery:
             # Events sent in a transaction that never got to its offsets hold the replay back, nothing else.
             self._lose_patience(restore)
         return False
+
+    def _knows_tenants(self, restore: Restore) -> bool:
+        """Settings that the predecessor decided by hold here too: what it said is closed stays closed."""
+        return self._tenants.has_reached(restore.tenants_end)
 
     def _finish(self, restore: Restore) -> None:
         """Where to go on: what was committed or what the newest events carry, else the log's beginning."""

@@ -56,6 +56,7 @@ class Restore:
     committed: Positions = NOWHERE
     carried: Positions = NOWHERE
     target: int = 0
+    tenants_end: int = 0
     started_ms: int = 0
     complete_ms: int = 0
     check_crc: bool = False

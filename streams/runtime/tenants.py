@@ -42,6 +42,7 @@ class TenantDirectory:
         self._partitions: dict[str, list[int]] = {}
         self._reader = log.reader(Isolation.COMMITTED)
         self._started = False
+        self._news = False
 
     def partition_of(self, tenant: str, job_id: str) -> int:
         return partition_of(tenant, job_id, self.shards(tenant), self._partition_count)
@@ -67,10 +68,20 @@ class TenantDirectory:
         raise GivenUp(f"the end of {self._topics.tenants} cannot be reached")
 
     def follow(self, wait_sec: float = 0) -> bool:
-        """Takes what came since; True if there was anything."""
-        records = self._reader.poll(READ_RECORDS, wait_sec)
-        self._take(records)
-        return bool(records)
+        """Takes what there is; True if anything came since this was asked last."""
+        self._take(self._reader.poll(READ_RECORDS, wait_sec))
+        news, self._news = self._news, False
+        return news
+
+    def end_offset(self) -> int:
+        """The end that all who read the topic may have reached by now."""
+        return self._log.end_offset(self._tp, Isolation.COMMITTED)
+
+    def has_reached(self, offset: int) -> bool:
+        """Whether the topic was read to there; if not, reads on."""
+        if self._reader.position(self._tp) < offset:
+            self._take(self._reader.poll(READ_RECORDS, 0))
+        return self._reader.position(self._tp) >= offset
 
     def configure(self, shards: Mapping[str, int], jitter: Mapping[str, int], now_ms: int) -> None:
         """Settings of a development server: makes the tenants that are not there, and takes another default
@@ -110,6 +121,7 @@ class TenantDirectory:
             writer.close()
 
     def _take(self, records: list[Record]) -> None:
+        self._news = self._news or bool(records)
         for record in records:
             name = (record.key or b"").decode(errors="replace")
             if record.value is None:

@@ -65,7 +65,7 @@ def build(
     room = Room()
     make_engine = make_engine or (lambda number, store: Engine(number, store, codec, tenants, room))
     stores = StartingStores(log, topics, folder, make_engine, library, background, times, telemetry)
-    recovery = Recovery(log, topics, settings.group, stores, codec, times, predecessors, telemetry)
+    recovery = Recovery(log, topics, settings.group, stores, codec, times, predecessors, tenants, telemetry)
     every_ms = settings.snapshot_sec * 1000
     snapshots = Snapshotter(folder, library, background, settings.instance, every_ms, times, telemetry)
     status = StatusBoard(log, topics, settings.instance, checkpoint.publish, codec, times, telemetry)

@@ -63,7 +63,7 @@ class Lost:
 class Call(Generic[T]):
     """One request of the API and how its answer is read.
 
-    `makes`: a POST that makes something, so it gets an Idempotency-Key. `reads`: it waits for own writes.
+    `makes`: it makes or sets something, so it gets an Idempotency-Key. `reads`: it waits for own writes.
     `timeout_sec` None: the client's own. `unfinished` says of a good answer after how many seconds the same
     request gets further, None: it is done.
     """

@@ -41,7 +41,7 @@ def update_own_tenant(
         defaultJitterSec=default_jitter_sec,
         reason=reason,
     )
-    return Call(method="PATCH", path=path_of("tenant"), body=body, parse=one(OwnTenant))
+    return Call(method="PATCH", path=path_of("tenant"), body=body, parse=one(OwnTenant), makes=True)
 
 
 def list_tenants(
@@ -74,7 +74,8 @@ def configure_tenant(
     lateness_alert_sec: int | None = None,
     reason: str | None = None,
 ) -> Call[TenantSettings]:
-    """Sets what is given, at once (operators). `shards` cannot change while the tenant has jobs."""
+    """Sets what is given, at once (operators). `shards` cannot change while the tenant has jobs, and more
+    than one only while `max_jobs` is 0, which closes registration."""
     body = given(
         weight=weight,
         shards=shards,
@@ -85,19 +86,21 @@ def configure_tenant(
         latenessAlertSec=lateness_alert_sec,
         reason=reason,
     )
-    return Call(method="PUT", path=path_of("tenants", tenant), body=body, parse=one(TenantSettings))
+    return Call(
+        method="PUT", path=path_of("tenants", tenant), body=body, parse=one(TenantSettings), makes=True
+    )
 
 
 def pause_tenant(tenant: str, *, reason: str | None = None) -> Call[TenantSettings]:
     """Nothing of the tenant is handed to workers until it is resumed (operators)."""
     path = path_of("tenants", tenant, "pause")
-    return Call(method="POST", path=path, body=given(reason=reason), parse=one(TenantSettings))
+    return Call(method="POST", path=path, body=given(reason=reason), parse=one(TenantSettings), makes=True)
 
 
 def resume_tenant(tenant: str, *, reason: str | None = None) -> Call[TenantSettings]:
     """What waits is handed out again (operators)."""
     path = path_of("tenants", tenant, "resume")
-    return Call(method="POST", path=path, body=given(reason=reason), parse=one(TenantSettings))
+    return Call(method="POST", path=path, body=given(reason=reason), parse=one(TenantSettings), makes=True)
 
 
 def list_pools(*, page_size: int | None = None, page_token: str | None = None) -> Call[Page[Pool]]:
@@ -125,19 +128,19 @@ def configure_pool(
 ) -> Call[Pool]:
     """Bounds what runs in a pool, at once; `tenant_max_running` is of one tenant in a shared pool."""
     body = _settings(maxRunning=max_running, tenantMaxRunning=tenant_max_running, reason=reason)
-    return Call(method="PUT", path=path_of("pools", pool), body=body, parse=one(Pool))
+    return Call(method="PUT", path=path_of("pools", pool), body=body, parse=one(Pool), makes=True)
 
 
 def pause_pool(pool: str, *, reason: str | None = None) -> Call[Pool]:
     """Nothing of the pool is handed to workers until it is resumed."""
     path = path_of("pools", pool, "pause")
-    return Call(method="POST", path=path, body=given(reason=reason), parse=one(Pool))
+    return Call(method="POST", path=path, body=given(reason=reason), parse=one(Pool), makes=True)
 
 
 def resume_pool(pool: str, *, reason: str | None = None) -> Call[Pool]:
     """What waits is handed out again."""
     path = path_of("pools", pool, "resume")
-    return Call(method="POST", path=path, body=given(reason=reason), parse=one(Pool))
+    return Call(method="POST", path=path, body=given(reason=reason), parse=one(Pool), makes=True)
 
 
 def list_alerts(

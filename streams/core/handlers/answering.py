@@ -1,4 +1,4 @@
-"""Commands on a job that carry a key are answered alike when repeated (semantics §7)."""
+"""Commands on a job, or on settings, that carry a key are answered alike when repeated (semantics §7)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from streams.core.refusals import KEY_REUSED, Refusal
 
 
 def meaning_of(command: Command) -> str:
-    """Hash of what a command asks for, its envelope left aside."""
+    """Hash of what a command asks for, its envelope and the version that its caller saw left aside."""
     fields = msgspec.structs.asdict(command)
-    for name in ("command_id", "actor", "reply_partition", "session", "request_key"):
-        del fields[name]
+    for name in ("command_id", "actor", "reply_partition", "session", "request_key", "version"):
+        fields.pop(name, None)
     kind = type(command).__name__
     return hashlib.sha256(msgspec.msgpack.encode((kind, fields), order="deterministic")).hexdigest()[:32]
 

@@ -25,6 +25,7 @@ from streams.core.refusals import (
     JOB_EXISTS,
     JOB_FINISHED,
     KEY_REUSED,
+    SETTINGS_CHANGED,
     VERSION_DIFFERS,
     Refusal,
     invalid,
@@ -165,10 +166,12 @@ def _keep_superseded(tx: Transaction, job: Job) -> None:
 
 
 def _make(tx: Transaction, command: RegisterJob, existing: Job | None, body_hash: str) -> Done | Refusal:
+    settings = tx.settings_of(command.tenant)
+    if settings.shards != tx.router.settings_of(command.tenant).shards:
+        return SETTINGS_CHANGED  # this process has not heard yet where the job belongs now
     if _is_group_of_shards(tx, command):
         return invalid(_GROUP_OF_SHARDS)
     seed = f"{command.tenant}/{command.job_id}"
-    settings = tx.router.settings_of(command.tenant)
     partitions = tx.router.partitions_of(command.tenant)
     if tx.state.indexes.jobs_of(command.tenant) >= share(settings.max_jobs, partitions, tx.partition):
         return too_many_jobs(settings.max_jobs)

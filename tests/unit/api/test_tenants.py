@@ -142,10 +142,47 @@ async def test_shards_are_fixed_while_anything_lives_anywhere(make_api: MakeApi)
         assert (await operator(api, "PUT", "/acme", {"shards": 4, "weight": 2})).status_code == 200
         for number in range(6):
             await api.call("DELETE", f"/v1/jobs/j{number}")
+        refused = await operator(api, "PUT", "/acme", {"shards": 2})
+        assert refused.json()["code"] == "shards_fixed"  # finished jobs still hold their ids
         api.log.advance(2 * 86_400)
-        moved = await operator(api, "PUT", "/acme", {"shards": 2}, fresh=True)
+        refused = await operator(api, "PUT", "/acme", {"shards": 2})
+        assert (refused.status_code, refused.json()["code"]) == (409, "registration_open")
+        await operator(api, "PUT", "/acme", {"maxJobs": 0})
+        closed = await api.call("PUT", "/v1/jobs/again", LIVING)
+        assert (closed.status_code, closed.json()["code"]) == (429, "too_many_jobs")
+        change = {"shards": 2, "maxJobs": 9}
+        moved = await operator(api, "PUT", "/acme", change, idempotency="k")
         assert (moved.status_code, moved.json().get("shards")) == (200, 2), moved.text
+        again = await operator(api, "PUT", "/acme", change, idempotency="k")
+        assert (again.json(), again.headers["Idempotent-Replayed"]) == (moved.json(), "true")
         assert (await api.call("PUT", "/v1/jobs/again", LIVING)).status_code == 201
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "key"),
+    [
+        ("PUT", "/v1/tenants/acme", {"weight": 5}, "operator-key"),
+        ("POST", "/v1/tenants/acme/pause", None, "operator-key"),
+        ("PATCH", "/v1/tenant", {"latenessAlertSec": 5}, "tenant-key"),
+        ("PUT", "/v1/pools/mail", {"maxRunning": 5}, "tenant-key"),
+        ("POST", "/v1/pools/mail/pause", None, "tenant-key"),
+        ("PUT", "/v1/pools/shared%2Fgpu", {"maxRunning": 5}, "operator-key"),
+    ],
+)
+async def test_a_repeated_change_is_not_done_again_over_a_newer_one(
+    api: Api, method: str, path: str, body: Any, key: str
+) -> None:
+    newer = {"weight": 7, "latenessAlertSec": 7, "maxRunning": 7}
+    undo = path.replace("/pause", "/resume")
+    first = await api.call(method, path, body, key=key, idempotency="k")
+    assert (first.status_code, first.headers.get("Idempotent-Replayed")) == (200, None), first.text
+    after = await api.call(method, undo, body and {name: newer[name] for name in body}, key=key)
+    assert after.json() != first.json()
+    again = await api.call(method, path, body, key=key, idempotency="k")
+    assert (again.status_code, again.headers["Idempotent-Replayed"]) == (200, "true")
+    assert again.json() == after.json()
+    other = await api.call(method, path, {"reason": "another"}, key=key, idempotency="k")
+    assert (other.status_code, other.json()["code"]) == (422, "idempotency_key_reused")
 
 
 async def test_a_tenant_sets_what_is_its_own(api: Api) -> None:

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Engine, event
 from projections.alerts import list_alerts
 from projections.breakers import list_breakers
 from projections.occurrences import job_occurrences, job_skips, times_that_ran
-from projections.pools import is_settled_where_it_is, pool_names, pool_view, tenant_names, usage
+from projections.pools import pool_names, pool_view, tenant_names, usage
 from projections.queries import (
     DeadLetterFilter,
     ExecutionFilter,
@@ -88,9 +88,8 @@ RUNNING, PENDING = ExecutionStatus.RUNNING, ExecutionStatus.PENDING
         (lambda db: pool_names(db, "", "", 1), {"executions_unfinished_shared"}),
         (lambda db: tenant_names(db, "", 1), set()),
         (lambda db: usage(db, TENANT), {"executions_unfinished", "jobs_living"}),
-        (lambda db: is_settled_where_it_is(db, TENANT), {"jobs_living"}),
     ],
-    ids=[str(number) for number in range(29)],
+    ids=[str(number) for number in range(28)],
 )
 def test_a_question_has_its_index(
     tmp_path: Path, ask: Callable[[Connection], object], indexes: set[str]

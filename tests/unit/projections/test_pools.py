@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from msgspec.structs import replace
 from sqlalchemy import Connection
 
 from projections.pools import (
     Running,
-    is_settled_where_it_is,
     page_of_names,
     pool_names,
     pool_view,
@@ -17,9 +15,8 @@ from projections.pools import (
 )
 from projections.store import Store
 from projections.views import PageRequest
-from schemas.entities import ExecutionStatus, JobStatus, Priority
-from schemas.events import DeadLetterDiscarded, JobCancelled
-from tests.unit.projections.story import MINUTE, T0, TENANT, Story, cursor_of, fold, job
+from schemas.entities import Priority
+from tests.unit.projections.story import MINUTE, T0, TENANT, Story, fold, job
 
 
 def _story() -> Story:
@@ -94,22 +91,3 @@ def test_pages_of_names(store: Store, db: Connection) -> None:
         if not token:
             break
     assert found == ["configured", "mail", "shared/gpu", "zoo"]
-
-
-def test_who_is_settled(store: Store, db: Connection) -> None:
-    story = Story()
-    living, letter, done = (job(name, tenant=name) for name in ("living", "letter", "done"))
-    for made in (living, letter, done):
-        story.register(made)
-    execution = story.fire(letter, T0)
-    story.bury(story.claim(execution))
-    story.complete(story.claim(story.fire(done, T0)))
-    for made in (letter, done):
-        story.move(cursor_of(made, JobStatus.CANCELLED, finished_ms=story.now_ms), JobCancelled)
-    fold(store, story.records)
-    found = {name: is_settled_where_it_is(db, name) for name in ("living", "letter", "done", "nobody")}
-    assert found == {"living": True, "letter": True, "done": False, "nobody": False}
-    db.rollback()
-    story.change(DeadLetterDiscarded, replace(execution, status=ExecutionStatus.FAILED, finished_ms=T0))
-    fold(store, story.records)
-    assert not is_settled_where_it_is(db, "letter")

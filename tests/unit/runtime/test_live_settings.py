@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from schemas.commands import ConfigurePool, ConfigureTenant
+from schemas.topics import tenant_partitions
 from tests.unit.runtime.installation import Installation
 
 
@@ -43,3 +46,24 @@ def test_caps_that_were_set_hold_in_the_process_that_takes_over() -> None:
     world.request(credit=9)
     world.run(taker, steps=50)
     assert [name for name, _ in world.executions()].count("ExecutionClaimed") == 2
+
+
+def test_who_takes_over_knows_the_settings_that_its_predecessor_decided_by(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = Installation(partitions=2)
+    world.shards = {"acme": 2}
+    process = world.live()
+    taker = world.start("b")
+    monkeypatch.setattr(taker.processor, "_follow_tenants", lambda: None)
+    home = tenant_partitions("acme", 2, 2)[0]
+    world.command(ConfigureTenant(**world._who(), max_jobs=0), home)
+    world.until(lambda: process.processor._tenants.settings_of("acme").max_jobs == 0, process)
+    process.crash()
+    process.evict()
+    elsewhere = next(name for name in ("a", "b", "c", "d") if world.where(name) != home)
+    asked = world.register(elsewhere)
+    world.until(lambda: world.answer(asked) is not None, taker)
+    answer = world.answer(asked)
+    assert answer is not None
+    assert answer.code == "too_many_jobs"

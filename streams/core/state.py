@@ -190,13 +190,11 @@ class State:
         return found
 
     def triggered(self, job: Job, kind: str) -> Execution | None:
-        """The execution that a request triggered in this making of the job, while it is known."""
+        """The execution that a request triggered, in this making of the job or an earlier one, while it is
+        known."""
         prefix = keys.manual_prefix(f"{job.tenant}/{job.job_id}", kind)
-        for key, _ in self.kv.scan(prefix, keys.after(prefix)):
-            execution_id = key[len(prefix) :].decode()
-            if ids.is_of(execution_id, job.job_id, job.incarnation):
-                return self.execution(job.tenant, execution_id)
-        return None
+        found = next(self.kv.scan(prefix, keys.after(prefix)), None)
+        return found and self.execution(job.tenant, found[0][len(prefix) :].decode())
 
     def has_open(self, tenant: str, job_id: str) -> bool:
         """Whether the job has an unfinished execution."""

@@ -10,11 +10,11 @@ from msgspec.structs import replace
 
 from schemas import ids
 from schemas.commands import RegisterJob, RegisterMode, UpdateJob
-from schemas.entities import Content, Cursor, Job, KeptContent, Schedule, ScheduleKind
+from schemas.entities import Answered, Content, Cursor, Job, KeptContent, Schedule, ScheduleKind
 from schemas.events import ContentKept, CursorMoved, JobRegistered, JobUpdated
 from schemas.replies import FieldProblem
 from streams.core.caps import share
-from streams.core.handlers.answering import repeated, with_answer
+from streams.core.handlers.answering import answers_of, remember, repeated, with_answer
 from streams.core.handlers.following import follow_up, make_all_kept
 from streams.core.handlers.outcome import Done
 from streams.core.handlers.pausing import missed_in_pause
@@ -68,11 +68,12 @@ def _is_repeat(
         return _first_answer(existing, 201) if existing.body_hash == body_hash else JOB_EXISTS
     if same_key:
         return _first_answer(existing, 200)
-    if cursor.status in JOB_FINAL:
-        return None
+    answer = repeated(existing, cursor, command, body_hash)
+    if answer is not None or cursor.status in JOB_FINAL:
+        return answer
     if existing.definition_hash == body_hash:
-        return Done(200, existing, cursor, replayed=True)
-    return repeated(existing, cursor, command, body_hash) or _update(tx, existing, cursor, command, body_hash)
+        return Done(200, existing, remember(tx, existing, cursor, command, body_hash), replayed=True)
+    return _update(tx, existing, cursor, command, body_hash)
 
 
 def _first_answer(job: Job, status: int) -> Done:
@@ -109,7 +110,9 @@ def _update(
         return invalid(schedule)
     definition = (schedule, command.pool, command.content, command.policies)
     if definition == (job.schedule, job.pool, job.content, job.policies):
-        return Done(200, job, cursor)
+        # An UpdateJob names its version, so a repeat of it cannot be done over a newer one.
+        is_put = isinstance(command, RegisterJob)
+        return Done(200, job, remember(tx, job, cursor, command, body_hash) if is_put else cursor)
     updated = replace(
         job,
         version=job.version + 1,
@@ -187,10 +190,14 @@ def _make(tx: Transaction, command: RegisterJob, existing: Job | None, body_hash
     if wait_ms:
         return rate_limited(settings.registrations_per_sec, wait_ms)
     job = _job(tx, command, existing, schedule, first, body_hash)
+    answered: tuple[Answered, ...] = ()
     if existing is not None:
+        answered = answers_of(existing, tx.state.cursor(existing))
         _keep_superseded(tx, existing)
         tx.forget(ids.cursor_key(job.tenant, job.job_id))
     tx.emit(JobRegistered, job=job)
+    if answered:
+        tx.emit_cursor(CursorMoved, beginning(job), replace(beginning(job), answered=answered))
     settle(tx, job)
     return Done(201, job, beginning(job))
 

@@ -76,6 +76,8 @@ def backfill_job(tx: Transaction, command: BackfillJob) -> Done | Refusal:
         return JOB_FINISHED
     if _is_other_backfill(cursor, command):
         return KEY_REUSED
+    if _was_of_earlier_making(job, cursor, command):
+        return Done(202, job, cursor, replayed=True, count=len(command.scheduled_ms))
     past = plan(job.schedule, seed_of(job), past=True)
     for at, scheduled_ms in enumerate(command.scheduled_ms):
         found = next_occurrence(past, scheduled_ms - 1)
@@ -119,6 +121,14 @@ def _is_known(cursor: Cursor, command: BackfillJob) -> bool:
     """Whether the key need not be remembered: there is none, or an earlier part of this backfill came."""
     keys = {answered.request_key for answered in cursor.answered}
     return not command.request_key or command.request_key in keys
+
+
+def _was_of_earlier_making(job: Job, cursor: Cursor, command: BackfillJob) -> bool:
+    """Whether the backfill was asked for before the job was made anew: it is not for the new one."""
+    return any(
+        answered.request_key == command.request_key and answered.version < job.first_version
+        for answered in cursor.answered
+    )
 
 
 def replay_dead_letter(tx: Transaction, command: ReplayDeadLetter) -> Done | Refusal:

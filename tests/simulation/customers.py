@@ -27,7 +27,6 @@ from schemas.commands import (
     UpdateJob,
 )
 from schemas.entities import Job, OverlapPolicy, ScheduleKind
-from schemas.events import ExecutionDeadLettered
 from schemas.ids import job_id_of, scheduled_execution_id
 from schemas.replies import CommandDone
 from streams.core.instants import format_instant
@@ -276,12 +275,7 @@ class Customer:
 
     def _replay(self, known: Known) -> None:
         """Any dead letter of the tenant."""
-        chance = self.around.chance
-        dead = [
-            each.event.execution.execution_id
-            for each in self.history
-            if isinstance(each.event, ExecutionDeadLettered) and each.event.execution.tenant == self.tenant
-        ]
+        chance, dead = self.around.chance, self.history.dead_letters(self.tenant)
         if not dead:
             return
         execution_id = chance.choice(dead)

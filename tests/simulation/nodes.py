@@ -186,13 +186,14 @@ class Node:
         self._wake_ms = None
         for record in self._reader.poll(100_000, 0):
             self._take(codec.decode(record.value or b""))
+        now = self.now
         for place, desk in self._desks.items():
-            if self._due.get(place, 0.0) <= self.now:
-                self._do(*place, desk.act(self.now), desk)
-                self._due[place] = desk.due_at(self.now) or NEVER
+            if self._due.get(place, 0.0) <= now:
+                self._do(*place, desk.act(now), desk)
+                self._due[place] = desk.due_at(now) or NEVER
         due_at = min(self._due.values(), default=NEVER)
         if due_at < NEVER:
-            self.wake(max(1, math.ceil((due_at - self.now) * 1000)))
+            self.wake(max(1, math.ceil((due_at - now) * 1000)))
 
     def _take(self, reply: Any) -> None:
         session, _, owner = reply.session.partition("~")

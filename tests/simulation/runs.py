@@ -42,10 +42,22 @@ def run_seed(seed: int, ledger: Ledger | None = None) -> Result:
     """One run and its verdict."""
     logging.getLogger("horarium").setLevel(logging.CRITICAL + 1)
     before = time.process_time()
-    world = World(seed, ledger)
-    result = Result(seed)
-    # Looking for cycles again and again costs a tenth of a run; they go when it is over.
+    # Looking for cycles again and again costs a tenth of a run. They go when it is over, in one look that
+    # leaves aside what was there before.
     gc.disable()
+    gc.freeze()
+    try:
+        result = _run(seed, ledger)
+        gc.collect()
+    finally:
+        gc.unfreeze()
+        gc.enable()
+    result.cpu_sec = time.process_time() - before
+    return result
+
+
+def _run(seed: int, ledger: Ledger | None) -> Result:
+    world, result = World(seed, ledger), Result(seed)
     try:
         world.run()
         result.violations = [*world.violations, *violations(world)]
@@ -53,8 +65,6 @@ def run_seed(seed: int, ledger: Ledger | None = None) -> Result:
         if isinstance(error, KeyboardInterrupt):
             raise
         result.violations = [*world.violations, f"raised: {error!r}\n{traceback.format_exc()}"]
-    finally:
-        gc.enable()
     result.counts = world.counts
     for each in world.history:
         result.counts[f"event {type(each.event).__name__ if each.event else 'tombstone'}"] += 1
@@ -63,7 +73,6 @@ def run_seed(seed: int, ledger: Ledger | None = None) -> Result:
     result.compared = world.replicas.compared
     result.virtual_sec = (world.agenda.now_ms - world.started_ms) / 1000
     result.print = _print(world)
-    result.cpu_sec = time.process_time() - before
     return result
 
 

@@ -37,6 +37,9 @@ WALL_STEPS_MS = (-3_600_000, -30_000, -900, 900, 30_000, 3_600_000)
 WRONG_AT_START_MS = (-3_600_000, -30_000, -900, 900, 4_000, 30_000, 3_600_000)
 
 
+_ANNOUNCED = {step: f"step {step.name.lower()}" for step in Step}
+
+
 class Crash(BaseException):
     """The process dies here; nothing of it catches this."""
 
@@ -319,7 +322,7 @@ class Server:
 
     def _on_step(self, step: Step) -> None:
         around, chance = self.around, self.around.chance
-        around.counts[f"step {step.name.lower()}"] += 1
+        around.counts[_ANNOUNCED[step]] += 1
         if chance.random() < around.hazards.p_crash_at_step:
             around.counts[f"crash at {step.name.lower()}"] += 1
             raise Crash(f"at {step.name}")

@@ -7,8 +7,8 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
-from schemas import codec
 from schemas.commands import (
     Beat,
     Complete,
@@ -19,6 +19,7 @@ from schemas.commands import (
     Handback,
     LeaseRef,
     Release,
+    WorkCommand,
 )
 from schemas.entities import Execution
 from schemas.events import (
@@ -32,7 +33,6 @@ from schemas.events import (
     LeaseExpired,
     LeaseExtended,
 )
-from streams.transport.log import Record
 from tests.simulation.history import Happened
 
 _CAUSE = re.compile(r"(commands|work)@(\d+)#.*")
@@ -48,21 +48,28 @@ Holder = tuple[str, str, str, int]
 """Tenant, execution, worker and epoch."""
 
 
+class Said(NamedTuple):
+    """One record of `work`. `stamped_ms`: the brokers' clock."""
+
+    offset: int
+    stamped_ms: int
+    command: WorkCommand
+
+
 class Words:
     """What workers said in one partition, by offset and by whom it concerns."""
 
-    def __init__(self, work: Sequence[Record]) -> None:
+    def __init__(self, work: Sequence[Said]) -> None:
         self.at: dict[int, Reports] = {}
         self.of: dict[Holder, list[tuple[int, int]]] = defaultdict(list)
         """Stamp and offset of each word."""
-        for record in work:
-            command = codec.decode(record.value or b"")
+        for offset, stamped_ms, command in work:
             if not isinstance(command, Reports):
                 continue
-            self.at[record.offset] = command
+            self.at[offset] = command
             for item in command.items:
                 holder = (command.tenant, item.execution_id, item.worker_id, item.lease_epoch)
-                self.of[holder].append((record.timestamp_ms, record.offset))
+                self.of[holder].append((stamped_ms, offset))
 
 
 def check_causes(part: Sequence[Happened], words: Words, clock_slack_ms: int) -> Iterator[str]:

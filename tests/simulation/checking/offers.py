@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from schemas import codec
 from schemas.commands import RequestWork
-from streams.transport.log import Record
+from tests.simulation.checking.causes import Said
 from tests.simulation.journal import Granting
 
 Place = tuple[str, str, int, int]
 """Session, pool, partition and number of a request."""
 
 
-def check_offers(words: Sequence[Sequence[Record]], grants: Sequence[Granting]) -> Iterator[str]:
-    """`words`: the records of `work` by partition; `grants`: as they were heard of."""
+def check_offers(words: Sequence[Sequence[Said]], grants: Sequence[Granting]) -> Iterator[str]:
+    """`words`: all of `work` by partition; `grants`: as they were heard of."""
     offered: dict[Place, dict[str, int]] = {}
     for partition, said in enumerate(words):
-        for record in said:
-            command = codec.decode(record.value or b"")
+        for _, _, command in said:
             if isinstance(command, RequestWork):
                 place = (command.session, command.pool, partition, command.seq)
                 offered[place] = {slot.worker_id: slot.credit for slot in command.slots}

@@ -11,12 +11,13 @@ import heapq
 from collections.abc import Iterator, Sequence
 
 from projections.checker.checker import Checker
+from projections.checker.oracle import Oracle
 from schemas import codec
 from schemas.commands import WorkCommand
 from schemas.events import ExecutionDeadLettered, TenantConfigured
 from streams.ambient import Chance
 from streams.transport.log import Isolation, Record, TopicPartition
-from tests.simulation.checking.causes import Words, check_causes
+from tests.simulation.checking.causes import Said, Words, check_causes
 from tests.simulation.checking.clocks import check_clocks
 from tests.simulation.checking.offers import check_offers
 from tests.simulation.checking.replay import check_compaction
@@ -26,20 +27,22 @@ from tests.simulation.world import World
 
 GRACE_MS = 10_000
 """What was due so shortly before the end of the run may not be decided yet."""
+_ORACLE = Oracle()
+"""One for all runs of a process: it knows the occurrences of a day when it is asked again."""
 
 
 def violations(world: World) -> Iterator[str]:
     """Everything that is wrong with a run that is over. Its partitions' live states were compared by then."""
     slack_ms = world.hazards.clock_slack_ms
     parts = world.history.of
-    words = [_all(world, world.topics.work, number) for number in range(world.partitions)]
+    words = [_said(world, number) for number in range(world.partitions)]
     yield from _check_log(world, words)
     yield from check_replies(parts, world.journal)
     chance = Chance(world.seed)
-    for part, said in zip(parts, words, strict=True):
+    for number, (part, said) in enumerate(zip(parts, words, strict=True)):
         yield from check_clocks(part, slack_ms)
         yield from check_causes(part, Words(said), slack_ms)
-        yield from check_compaction(part, chance)
+        yield from check_compaction(part, world.replicas.whole(number), world.history.readings, chance)
     yield from check_offers(words, world.journal.grants)
     for number, part in enumerate(parts):
         for record in _all(world, world.topics.quarantine, number):
@@ -50,13 +53,11 @@ def violations(world: World) -> Iterator[str]:
             yield f"partition {number}: {given_up} executions were given up, {sent} sent as dead letters"
 
 
-def _check_log(world: World, words: Sequence[Sequence[Record]]) -> Iterator[str]:
-    checker = Checker()
+def _check_log(world: World, words: Sequence[Sequence[Said]]) -> Iterator[str]:
+    checker = Checker(oracle=_ORACLE)
     for partition, said in enumerate(words):
-        for record in said:
-            command = codec.decode(record.value or b"")
-            if isinstance(command, WorkCommand):
-                checker.word(partition, record.offset, command)
+        for offset, _, command in said:
+            checker.word(partition, offset, command)
     for happened in heapq.merge(_tenants(world), *world.history.of, key=_stamp):
         if happened.event is None:
             checker.forgotten(happened.key)
@@ -79,6 +80,16 @@ def _tenants(world: World) -> Iterator[Happened]:
         event = codec.decode(record.value or b"")
         if isinstance(event, TenantConfigured) and not event.configured.version:
             yield Happened(-1, record.offset, record.timestamp_ms, "", record.value, event, None)
+
+
+def _said(world: World, partition: int) -> list[Said]:
+    said = []
+    for record in _all(world, world.topics.work, partition):
+        command = codec.decode(record.value or b"")
+        if not isinstance(command, WorkCommand):
+            raise TypeError(f"{type(command).__name__} in the work topic")
+        said.append(Said(record.offset, record.timestamp_ms, command))
+    return said
 
 
 def _all(world: World, topic: str, partition: int) -> list[Record]:

@@ -31,6 +31,7 @@ NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 POOL = re.compile(r"(shared/)?" + NAME.pattern)
 SHARED = "shared"
 """Owner of the pools that serve all tenants; no tenant has this name."""
+_SHARED_POOLS = f"{SHARED}/"
 EXECUTION_ID = re.compile(JOB_ID.pattern + r"(\.[a-z0-9-]{1,32}){3}")
 DERIVED_PREFIX = "job_"
 SCHEDULED_KIND = "s"
@@ -125,7 +126,7 @@ def content_key(tenant: str, execution_id: str) -> str:
 
 def is_shared(pool: str) -> bool:
     """Whether the pool serves all tenants."""
-    return pool.startswith(f"{SHARED}/")
+    return pool.startswith(_SHARED_POOLS)
 
 
 def pool_key(tenant: str, pool: str) -> str:

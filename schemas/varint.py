@@ -63,6 +63,13 @@ def encode_long(value: int) -> bytes:
 
 def decode_long(data: bytes, start: int) -> tuple[int, int]:
     """(value, position after it); IndexError at the end of the data, ValueError beyond 64 bits."""
+    first = data[start]
+    if first < 128:
+        return (first >> 1) ^ -(first & 1), start + 1
+    second = data[start + 1]
+    if second < 128:
+        number = first & 127 | second << 7
+        return (number >> 1) ^ -(number & 1), start + 2
     if len(data) - start >= _FOUR_PAIRS.size:
         one, two, three, four = _FOUR_PAIRS.unpack_from(data, start)
         if one & two & _MORE == _MORE:

@@ -8,6 +8,7 @@ which is outside the state hash. Tenants, pools and job ids never contain NUL (`
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 from typing import NewType
 
 FORMAT = 2
@@ -93,6 +94,7 @@ def manual(job_key: str, kind: str, execution_id: str) -> bytes:
 LINES = b"n"
 
 
+@lru_cache(maxsize=4_096)  # asked for every request and grant, and few pools are busy at a time
 def backlog(pool_key: str, priority: str, tenant: str) -> bytes:
     """How many executions of a tenant and priority are runnable in the pool."""
     return LINES + pool_key.encode() + b"\x00" + _PRIORITY[priority] + tenant.encode()

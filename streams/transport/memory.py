@@ -56,7 +56,10 @@ class MemoryReader:
                 partition = self._log.cluster.partition(tp.topic, tp.partition)
             except LogRefused as error:
                 raise LogFatal(str(error)) from error
-            found, position = partition.read(self._positions[tp], room, self._isolation)
+            position = self._positions[tp]
+            if position == partition.end:
+                continue
+            found, position = partition.read(position, room, self._isolation)
             records += found
             self._positions[tp] = position
         self._turn += 1

@@ -93,7 +93,7 @@ class Partition:
     @property
     def stable(self) -> int:
         """Last stable offset: the first record of the oldest open transaction, else the end."""
-        return min(self._open.values(), default=self.end)
+        return min(self._open.values()) if self._open else self.end
 
     def bound(self, isolation: Isolation) -> int:
         return self.stable if isolation is Isolation.COMMITTED else self.end

@@ -76,7 +76,7 @@ class PoolOrder:
         self._tenants: dict[str, _Tenant] = {}
         closed = self._caps.paused or self._room == 0
         self._lines = {p: [] if closed else self._waiting_lines(p) for p in keys.PRIORITIES}
-        self._heaps = {priority: self._heap(lines) for priority, lines in self._lines.items()}
+        self._heaps = {priority: self._heap(lines) for priority, lines in self._lines.items() if lines}
 
     def next(self) -> Execution | None:
         """The next execution, or None if none may run now. `granted` says that it was taken."""
@@ -90,7 +90,7 @@ class PoolOrder:
         if self._room == 0 or not any(self._heaps.values()):
             return None
         for priority in by_turn(self._fairness.step(self._pool_key)):
-            line = self._first(self._heaps[priority])
+            line = self._first(self._heaps.get(priority, []))
             if line is not None:
                 self._waiting = None
                 line.left -= 1
@@ -119,6 +119,8 @@ class PoolOrder:
         return self._waiting
 
     def _count_waiting(self) -> tuple[int, tuple[Waiting, ...]]:
+        if not self._tenants:
+            return 0, ()
         room = {tenant.name: tenant.room for tenant in self._tenants.values()}
         total, rows = 0, []
         for priority, lines in self._lines.items():

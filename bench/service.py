@@ -58,6 +58,8 @@ class Service:
         self._reports = itertools.count()
         self._reported: dict[str, list[str]] = {}
         self._leases: set[tuple[str, int]] = set()
+        self._early: list[Granted] = []
+        """Grants that came while it registered."""
         self.came: list[Came] = []
         self.accepted: Counter[str] = Counter()
         self.refused = 0
@@ -103,6 +105,8 @@ class Service:
                     unanswered[reply.command_id] -= 1
                     answered += 1
                     made += reply.status == 201
+                elif isinstance(reply, Granted):
+                    self._early.append(reply)
         return made
 
     def _encoded(self, command: RegisterJob) -> Outgoing:
@@ -120,6 +124,9 @@ class Service:
         deadline = time.monotonic() + within_sec
         target = len(self.accepted) + expected
         renew_at = 0.0
+        early, self._early = self._early, []
+        for reply in early:
+            self._take(reply)
         while len(self.accepted) < target and (now := time.monotonic()) < deadline:
             each_turn()
             if now >= renew_at:

@@ -52,8 +52,18 @@ CORE_MAY_USE = {"croniter", "msgspec", "tzdata"}
 # Standard library without clock, chance, threads, files, network or logging.
 CORE_MAY_USE |= {
     *("__future__", "abc", "array", "base64", "binascii", "bisect", "calendar", "collections", "copy"),
-    *("dataclasses", "datetime", "enum", "functools", "hashlib", "heapq", "importlib", "itertools", "json"),
-    *("math", "operator", "re", "string", "struct", "types", "typing", "weakref", "zlib"),
+    *(
+        "dataclasses",
+        "datetime",
+        "enum",
+        "functools",
+        "hashlib",
+        "heapq",
+        "importlib",
+        "ipaddress",
+        "itertools",
+    ),
+    *("json", "math", "operator", "re", "string", "struct", "types", "typing", "weakref", "zlib"),
 }
 # Of datetime only what does not ask the clock.
 CLOCK_METHODS = {"now", "utcnow", "today"}

@@ -54,6 +54,7 @@ from schemas.topics import REPLY_PARTITIONS
 from streams.core import key_templates, limits
 from streams.core.cron import parse_cron
 from streams.core.instants import TimeInputError, parse_instant, parse_local
+from streams.core.outside import is_inside
 from streams.core.refusals import Refusal, invalid, too_large
 from streams.core.zones import get_zone
 
@@ -64,7 +65,7 @@ NOBODY = -1
 # C0, DEL, C1 and lone surrogates: unprintable or not encodable, in nothing that people or logs will read.
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _HTTPS_URL = re.compile(
-    r"https://(?:[A-Za-z0-9][A-Za-z0-9.-]{0,252}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?"
+    r"https://([A-Za-z0-9][A-Za-z0-9.-]{0,252}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?"
     r"(?:[/?][\x21\x22\x24-\x7e]*)?"
 )
 _VISIBLE_ASCII = re.compile(r"[\x21-\x7e]*")
@@ -278,10 +279,18 @@ def _tenant_settings(command: ConfigureTenant) -> Problems:
     ):
         if value is not None:
             yield from _range(field, value, bounds)
-    if command.alert_target and len(command.alert_target) > limits.ALERT_TARGET_CHARS_MAX:
-        yield _problem("alertTarget", f"is at most {limits.ALERT_TARGET_CHARS_MAX} characters")
-    elif command.alert_target and not _HTTPS_URL.fullmatch(command.alert_target):
-        yield _problem("alertTarget", "is an https URL with a host, without user and fragment")
+    if command.alert_target:
+        yield from _outer_url("alertTarget", command.alert_target, limits.ALERT_TARGET_CHARS_MAX)
+
+
+def _outer_url(field: str, url: str, longest: int) -> Problems:
+    found = _HTTPS_URL.fullmatch(url)
+    if len(url) > longest:
+        yield _problem(field, f"is at most {longest} characters")
+    elif found is None:
+        yield _problem(field, "is an https URL with a host, without user and fragment")
+    elif is_inside(found[1]):
+        yield _problem(field, "has a host that is not public")
 
 
 def _pool_settings(command: ConfigurePool) -> Problems:

@@ -94,7 +94,7 @@ async def resume(request: Request, caller: Owner, job_id: str) -> Response:
         gives={202: ExecutionRef},
         takes=TriggerBody,
         body_needed=False,
-        problems=(404, 409, 413, 422, 429),
+        problems=(404, 409, 413, 422),
         keyed=True,
         changes=True,
     ),

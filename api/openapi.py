@@ -67,8 +67,10 @@ _REPLAYED_HEADER = {
 }
 
 
+_RETRY_HEADER = {
+    "Retry-After": {"description": "Seconds until it is worth asking again", "schema": {"type": "integer"}}
+}
 _RATE_HEADERS = {
-    "Retry-After": {"description": "Seconds until there is room", "schema": {"type": "integer"}},
     "RateLimit-Policy": {
         "description": "Of a rate: how many (`q`) in a window of `w` seconds",
         "schema": {"type": "string"},
@@ -111,7 +113,9 @@ def described(
             "content": {MEDIA_TYPE: {"schema": {"$ref": _REF.format(name="ProblemBody")}}},
         }
     if 429 in responses:
-        responses[429]["headers"] = _RATE_HEADERS
+        responses[429]["headers"] = _RETRY_HEADER | _RATE_HEADERS
+    if 503 in responses:
+        responses[503]["headers"] = _RETRY_HEADER
     extra: dict[str, Any] = {"security": [{"key": []}], "parameters": parameters(*query)}
     if keyed:
         extra["parameters"].append(_KEY_PARAMETER)

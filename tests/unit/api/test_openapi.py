@@ -40,3 +40,22 @@ def test_every_route_is_described() -> None:
         for route in router.routes:
             assert isinstance(route, APIRoute)
             assert route.description, route.path
+
+
+async def test_what_may_be_refused_for_a_while_says_when_to_come_back(api: Api) -> None:
+    described = (await api.http.get("/openapi.json")).json()
+    limited = set()
+    for path, operations in described["paths"].items():
+        for method, operation in operations.items():
+            for status, response in operation["responses"].items():
+                headers = set(response.get("headers", ()))
+                assert ("Retry-After" in headers) == (status in ("429", "503")), (method, path, status)
+                assert ("RateLimit" in headers and "RateLimit-Policy" in headers) == (status == "429")
+                if status == "429":
+                    limited.add((method, path))
+    # What makes a job, and nothing else.
+    assert limited == {
+        ("post", "/v1/jobs"),
+        ("put", "/v1/jobs/{job_id}"),
+        ("post", "/api/v1/jobs/schedule"),
+    }

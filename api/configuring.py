@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fastapi import Request
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 from starlette.responses import Response
 
@@ -48,6 +49,14 @@ async def configure(
     if not await served.followed.reached(settings.tenant, settings.version):
         log.warning("settings of %s, version %d, are slow to come back", settings.tenant, settings.version)
     return answer(outcome, body(settings))
+
+
+def setting(value: Any | UnsetType | None, default: Any) -> Any:
+    """A member of a body as a command has it. Everywhere null is the default and what is left out stays; a
+    command that has None leaves the setting as it is."""
+    if value is UNSET:
+        return None
+    return default if value is None else value
 
 
 async def _agreed(served: Services, caller: Caller, command: ConfigureTenant) -> ConfigureTenant:

@@ -186,20 +186,20 @@ class DeadLetterFilterBody(Body, kw_only=True):
 
 
 class TenantBody(ReasonBody, kw_only=True):
-    """Settings of a tenant; what is left out stays as it is."""
+    """Settings of a tenant; null is the default, what is left out stays."""
 
-    weight: int | None = None
-    shards: int | None = None
-    max_running: int | None = None
-    max_jobs: int | None = None
-    registrations_per_sec: int | None = None
-    default_jitter_sec: int | None = None
-    lateness_alert_sec: int | None = None
+    weight: int | UnsetType | None = UNSET
+    shards: int | UnsetType | None = UNSET
+    max_running: int | UnsetType | None = UNSET
+    max_jobs: int | UnsetType | None = UNSET
+    registrations_per_sec: int | UnsetType | None = UNSET
+    default_jitter_sec: int | UnsetType | None = UNSET
+    lateness_alert_sec: int | UnsetType | None = UNSET
 
 
 class OwnTenantPatch(ReasonBody, kw_only=True):
-    """What a tenant sets itself (RFC 7396): null is the default, what is left out stays. `alertTarget`: an
-    https URL."""
+    """What a tenant sets itself (RFC 7396): null is the default, what is left out stays. `alertTarget`: a
+    public https URL."""
 
     alert_target: str | UnsetType | None = UNSET
     lateness_alert_sec: int | UnsetType | None = UNSET

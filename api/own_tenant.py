@@ -6,13 +6,12 @@ from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, Request
-from msgspec import UNSET, UnsetType
 from starlette.responses import Response
 
 from api import bodies, params, rendering
 from api.auth import read_tenant
 from api.changes import encoded, envelope
-from api.configuring import configure
+from api.configuring import configure, setting
 from api.followed import Followed
 from api.jobs import Owner, Viewer, tenant_param
 from api.models import OwnTenantPatch
@@ -89,21 +88,14 @@ async def patch(request: Request, caller: Owner) -> Response:
     body = await bodies.decoded(request, OwnTenantPatch)
     command = ConfigureTenant(
         **envelope(served, caller, reason=body.reason),
-        alert_target=_given(body.alert_target, ""),
-        lateness_alert_sec=_given(body.lateness_alert_sec, _DEFAULTS.lateness_alert_sec),
-        default_jitter_sec=_given(body.default_jitter_sec, _DEFAULTS.default_jitter_sec),
+        alert_target=setting(body.alert_target, ""),
+        lateness_alert_sec=setting(body.lateness_alert_sec, _DEFAULTS.lateness_alert_sec),
+        default_jitter_sec=setting(body.default_jitter_sec, _DEFAULTS.default_jitter_sec),
     )
     return await configure(request, served, caller, command, lambda now: OwnSettingsAnswer(**_own(now)))
 
 
 _DEFAULTS = Tenant(tenant="")
-
-
-def _given(value: Any | UnsetType | None, default: Any) -> Any:
-    """None leaves a setting as it is."""
-    if value is UNSET:
-        return None
-    return default if value is None else value
 
 
 def _seen(connection: Any, tenant: str) -> _Seen:

@@ -10,13 +10,13 @@ from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 from starlette.responses import Response
 
 from api import bodies, params
 from api.auth import Caller, Role, read_tenant, requires
 from api.changes import encoded, envelope
-from api.configuring import configure
+from api.configuring import configure, setting
 from api.followed import Followed
 from api.jobs import tenant_param
 from api.models import PoolBody, ReasonBody
@@ -29,12 +29,14 @@ from api.tenant_answers import PendingAnswer, PoolAnswer, PoolList, PoolSettings
 from projections.pools import PoolView, page_of_names, pool_names, pool_view
 from projections.views import Page
 from schemas.commands import ConfigurePool
-from schemas.entities import Priority
+from schemas.entities import Pool, Priority
 from schemas.ids import POOL, SHARED, is_shared, pool_key
 from streams.ambient import wall_ms
 from streams.core.caps import tenant_max_of
 
 router = APIRouter(prefix="/v1/pools", tags=["pools"])
+
+_DEFAULTS = Pool(name="")
 
 Viewer = Annotated[Caller, Depends(requires(Role.TENANT, Role.AUDITOR, Role.OPERATOR))]
 Keeper = Annotated[Caller, Depends(requires(Role.TENANT, Role.OPERATOR))]
@@ -95,8 +97,8 @@ async def put(request: Request, caller: Keeper, pool: str) -> Response:
         pool,
         name,
         reason=body.reason,
-        max_running=_bound(body.max_running),
-        tenant_max_running=_bound(body.tenant_max_running),
+        max_running=setting(body.max_running, _DEFAULTS.max_running),
+        tenant_max_running=setting(body.tenant_max_running, _DEFAULTS.tenant_max_running),
     )
 
 
@@ -181,11 +183,6 @@ def _configured(followed: Followed, tenant: str) -> list[str]:
     if tenant:
         return [pool.name for pool in followed.settings_of(tenant).pools]
     return [f"{SHARED}/{pool.name}" for pool in followed.settings_of(SHARED).pools]
-
-
-def _bound(value: int | UnsetType | None) -> int | None:
-    """As a command has it: None leaves it as it is, 0 is no bound."""
-    return None if value is UNSET else value or 0
 
 
 def _settings(followed: Followed, tenant: str, name: str) -> PoolSettingsAnswer:

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from api import bodies, params
 from api.auth import Caller
 from api.changes import encoded, envelope
-from api.configuring import configure
+from api.configuring import configure, setting
 from api.models import ReasonBody, TenantBody
 from api.openapi import described
 from api.operators import Operator
@@ -26,6 +26,8 @@ from schemas.entities import Tenant
 from schemas.ids import SHARED, TENANT
 
 router = APIRouter(prefix="/v1/tenants", tags=["tenants"])
+
+_DEFAULTS = Tenant(tenant="")
 
 
 @router.get("", **described(gives={200: TenantList}, query=params.PAGE, reads=True))
@@ -68,13 +70,13 @@ async def put(request: Request, caller: Operator, tenant: str) -> Response:
     body = await bodies.decoded(request, TenantBody)
     command = ConfigureTenant(
         **envelope(served, caller, reason=body.reason, tenant=tenant),
-        weight=body.weight,
-        shards=body.shards,
-        max_running=body.max_running,
-        max_jobs=body.max_jobs,
-        registrations_per_sec=body.registrations_per_sec,
-        default_jitter_sec=body.default_jitter_sec,
-        lateness_alert_sec=body.lateness_alert_sec,
+        weight=setting(body.weight, _DEFAULTS.weight),
+        shards=setting(body.shards, _DEFAULTS.shards),
+        max_running=setting(body.max_running, _DEFAULTS.max_running),
+        max_jobs=setting(body.max_jobs, _DEFAULTS.max_jobs),
+        registrations_per_sec=setting(body.registrations_per_sec, _DEFAULTS.registrations_per_sec),
+        default_jitter_sec=setting(body.default_jitter_sec, _DEFAULTS.default_jitter_sec),
+        lateness_alert_sec=setting(body.lateness_alert_sec, _DEFAULTS.lateness_alert_sec),
     )
     return await configure(request, served, caller, command, _answer)
 

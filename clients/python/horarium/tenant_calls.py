@@ -1,6 +1,6 @@
 """Tenants, pools, alerts, figures, and dead letters by filter: each request of the API as a pure function.
 
-What is None is left as it is; a bound is taken away by `NONE`.
+What is None is left as it is; `NONE` sets the default.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from horarium.schedules import payload_json
 from horarium.tenant_models import Alert, OwnTenant, Pool, Stats, TenantSettings
 
 NONE: Final[Any] = object()
-"""Takes a setting away: no bound of a pool, no alert target, the default of a number."""
+"""Sets the default: no bound of a pool, no alert target, what a number is if nobody sets it."""
 
 
 def _settings(**members: Any) -> dict[str, Any]:
@@ -76,7 +76,7 @@ def configure_tenant(
 ) -> Call[TenantSettings]:
     """Sets what is given, at once (operators). `shards` cannot change while the tenant has jobs, and more
     than one only while `max_jobs` is 0, which closes registration."""
-    body = given(
+    body = _settings(
         weight=weight,
         shards=shards,
         maxRunning=max_running,

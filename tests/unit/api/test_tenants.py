@@ -214,6 +214,10 @@ async def test_a_tenant_sets_what_is_its_own(api: Api) -> None:
         "ftp://example.com",
         "example.com",
         "https://example.com:port/",
+        "https://localhost/",
+        "https://10.0.0.1:8443/hook",
+        "https://[::1]/",
+        "https://metadata.internal/",
         "https://example.com/" + "x" * 2_000,
         7,
     ],
@@ -222,3 +226,57 @@ async def test_an_alert_target_is_an_https_url(api: Api, url: object) -> None:
     answer = await api.call("PATCH", "/v1/tenant", {"alertTarget": url})
     assert answer.status_code == 400
     assert [error["field"] for error in answer.json()["errors"]] == ["alertTarget"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "key", "given", "default"),
+    [
+        (
+            "PUT",
+            "/v1/tenants/acme",
+            "operator-key",
+            {
+                "weight": 2,
+                "shards": 2,
+                "maxRunning": 3,
+                "maxJobs": 0,
+                "registrationsPerSec": 5,
+                "defaultJitterSec": 6,
+                "latenessAlertSec": 7,
+            },
+            {
+                "weight": 1,
+                "shards": 1,
+                "maxRunning": 1_000,
+                "maxJobs": 100_000,
+                "registrationsPerSec": 500,
+                "defaultJitterSec": 0,
+                "latenessAlertSec": 60,
+            },
+        ),
+        (
+            "PATCH",
+            "/v1/tenant",
+            "tenant-key",
+            {"alertTarget": "https://example.com/", "latenessAlertSec": 5, "defaultJitterSec": 6},
+            {"alertTarget": None, "latenessAlertSec": 60, "defaultJitterSec": 0},
+        ),
+        ("PUT", "/v1/pools/mail", "tenant-key", {"maxRunning": 3}, {"maxRunning": None}),
+        (
+            "PUT",
+            "/v1/pools/shared%2Fgpu",
+            "operator-key",
+            {"maxRunning": 8, "tenantMaxRunning": 3},
+            {"maxRunning": None, "tenantMaxRunning": None},
+        ),
+    ],
+    ids=["tenant", "own", "pool", "shared pool"],
+)
+async def test_null_is_the_default_and_what_is_left_out_stays(
+    api: Api, method: str, path: str, key: str, given: dict[str, Any], default: dict[str, Any]
+) -> None:
+    before = (await api.call(method, path, given, key=key)).json()
+    assert {name: before[name] for name in given} == given
+    assert (await api.call(method, path, {}, key=key)).json() == before
+    after = await api.call(method, path, dict.fromkeys(given), key=key)
+    assert {name: after.json().get(name) for name in default} == default, after.text

@@ -15,7 +15,11 @@ from projections.checker.occurrences import Account
 from projections.checker.oracle import Oracle
 from projections.checker.places import Places
 from projections.checker.report import Kind, Report
+from projections.checker.running import Running
+from projections.checker.settings import Settings
+from projections.checker.shares import Shares
 from projections.checker.skips import KEPT_MAX
+from projections.checker.turns import Turns
 from projections.checker.words import Words
 from schemas import ids
 from schemas.commands import WorkCommand
@@ -53,7 +57,10 @@ class Checker:
         self._accounts: dict[str, Account] = {}
         self._lives = Lives(self.report)
         self._places = Places(self.report)
-        self._caps = Caps(self.report)
+        self._settings = Settings()
+        self._running = Running()
+        self._caps = Caps(self.report, self._settings, self._running)
+        self._turns = Turns(self.report, Shares(self._settings, self._running))
         self._words = Words(self.report)
         self._times: dict[int, int] = {}
 
@@ -64,7 +71,7 @@ class Checker:
 
     def configured(self, settings: Tenant, at_ms: int) -> None:
         """A tenant's settings since an instant, as the tenants topic has them; best before all events."""
-        self._caps.configured(settings, at_ms)
+        self._settings.configured(settings, at_ms)
 
     def take(self, partition: int, event: Event) -> None:
         """The next event of a partition."""
@@ -162,7 +169,9 @@ class Checker:
         if before is None and execution.kind is ExecutionKind.SCHEDULE:
             self._born(event, account, judged=judged)
         self._places.changed(event, before, job, judged=judged)
-        self._caps.changed(partition, execution, before, judged=judged)
+        self._turns.changed(partition, event, before, judged=judged)
+        if self._running.changed(partition, execution, before) and judged:
+            self._caps.began(partition, execution)
 
     def _extended(self, partition: int, event: LeaseExtended) -> None:
         lease = event.lease

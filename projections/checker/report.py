@@ -32,6 +32,8 @@ class Kind(StrEnum):
     """Two executions of an exclusion group at a time."""
     CAP = "cap"
     """More executions at a time than a cap allows."""
+    TURN = "turn"
+    """A grant before another's turn: one due first, a tenant with a lesser share, a priority left behind."""
     RETRY = "retry"
     """An attempt, delivery or backoff outside of the policy."""
     LEASE = "lease"

@@ -7,6 +7,8 @@ begins where the others are, so that grants go by weight and nobody saves them u
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 TENANTS_REMEMBERED_MAX = 10_000
 """Of one pool; those that are not ahead of the others are forgotten first, which changes nothing."""
 
@@ -30,9 +32,15 @@ class Fairness:
         """The next pass goes on behind this tenant."""
         self._seen[pool_key, priority] = tenant
 
-    def step(self, pool_key: str) -> int:
-        """Counts the grants of a pool: where it is in the round of priorities."""
-        step = self._steps.get(pool_key, 0)
+    def step(self, pool_key: str, begin: Callable[[], int] | None = None) -> int:
+        """Counts the grants of a pool: where it is in the round of priorities.
+
+        `begin`: where that is at first; None: 0. A partition's newest fencing token is as good as any: if
+        each owner began at 0, and had time for a few grants only, what is low would never have its turn.
+        """
+        step = self._steps.get(pool_key)
+        if step is None:
+            step = begin() if begin is not None else 0
         self._undo_steps.setdefault(pool_key, step)
         self._steps[pool_key] = step + 1
         return step

@@ -1,19 +1,23 @@
 """Two tenants, own and shared pools, under any sequence of grants, ends, other settings, aborts and crashes:
-no cap is exceeded at any instant, nothing that may run waits beside credit, counters say what entities do.
+no cap is exceeded at any instant, nothing that may run waits beside credit, counters say what entities do,
+and the checker finds nobody who was granted out of turn.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from msgspec.structs import replace
 
+from projections.checker.checker import Checker
 from schemas import codec, ids
 from schemas.commands import Slot
 from schemas.entities import Execution, ExecutionStatus, OverlapPolicy, Pool, Priority
-from schemas.events import ExecutionClaimed, ExecutionEvent
+from schemas.events import Event, ExecutionClaimed, ExecutionEvent
 from schemas.replies import Grant
 from streams.core.engine import Engine
 from streams.core.fairness import Fairness
@@ -35,6 +39,8 @@ class Pools(RuleBasedStateMachine):
         self.grants: list[Grant] = []
         self.read = 0
         self.running: dict[str, Execution] = {}
+        self.checker = Checker()
+        self.versions = 0
         for tenant in TENANTS:
             for pool in POOLS:
                 self.world.register(
@@ -61,7 +67,7 @@ class Pools(RuleBasedStateMachine):
     )
     def configure(self, tenant: str, cap: int, own: int, paused: str) -> None:
         pools = (Pool(name="one", max_running=own, paused=paused == "one"),)
-        self.world.configure(tenant, max_running=cap, paused=paused == "all", pools=pools)
+        self.settle(tenant, max_running=cap, paused=paused == "all", pools=pools)
 
     @rule(
         cap=POOL_CAPS,
@@ -71,8 +77,14 @@ class Pools(RuleBasedStateMachine):
     )
     def configure_shared(self, cap: int, each: int, paused: bool, weight: int) -> None:
         pool = Pool(name="p", max_running=cap, tenant_max_running=each, paused=paused)
-        self.world.configure(ids.SHARED, pools=(pool,))
-        self.world.configure(TENANT, weight=weight)
+        self.settle(ids.SHARED, pools=(pool,))
+        self.settle(TENANT, weight=weight)
+
+    def settle(self, tenant: str, **settings: Any) -> None:
+        self.versions += 1
+        told = replace(self.world.router.settings_of(tenant), version=self.versions, **settings)
+        self.checker.configured(told, self.world.now_ms)
+        self.world.configure(tenant, version=self.versions, **settings)
 
     @rule(pools=st.sets(st.sampled_from(POOLS), min_size=1), credits=st.lists(st.integers(1, 4), max_size=4))
     def ask(self, pools: set[str], credits: list[int]) -> None:
@@ -132,6 +144,8 @@ class Pools(RuleBasedStateMachine):
         """Settings change between transactions alone, so those of now were those of every grant since."""
         for key, value in self.world.log[self.read :]:
             event = codec.decode(value) if value is not None else None
+            if isinstance(event, Event):
+                self.checker.take(0, event)
             if not isinstance(event, ExecutionEvent):
                 continue
             self.running.pop(key, None)
@@ -185,6 +199,7 @@ class Pools(RuleBasedStateMachine):
         if not hasattr(self, "world"):
             return
         world = self.world
+        assert self.checker.report.good, self.checker.report.violations
         for log in (world.log, compacted(world.log, len(world.log))):
             engine = rebuild(log)
             assert engine.digest() == world.engine.digest()

@@ -40,6 +40,7 @@ from tests.simulation.servers import Surroundings
 TRIES_MAX = 25
 MEAN_PAUSE_SEC = 1.8
 HERD = (20, 50)
+RUSH = (30, 70)
 
 _ORACLE = Oracle()
 Build = Callable[[dict[str, Any]], JobCommand]
@@ -131,15 +132,15 @@ class Customer:
         self._numbers += 1
         return f"{what}-{self._numbers}"
 
-    def _register(self, schedule: ScheduleSpec | None = None) -> None:
+    def _register(self, schedule: ScheduleSpec | None = None, *, rush: bool = False) -> None:
         chance = self.around.chance
         job_id = self._new(jobs.OVERRIDDEN + "job" if chance.random() < 0.15 else "job")
         finished = [each.job.job_id for each in self.known.values() if each.over]
         mode = RegisterMode.CREATE
-        if finished and chance.random() < 0.2:
+        if finished and not rush and chance.random() < 0.2:
             job_id, mode = chance.choice(finished), RegisterMode.PUT
         spec = schedule or jobs.schedule(chance, self.around.agenda.now_ms)
-        pool = chance.choice(jobs.POOLS)
+        pool = jobs.SHARED_POOL if rush else chance.choice(jobs.POOLS)
         content, policies = jobs.content(chance, job_id), jobs.policies(chance)
 
         def build(envelope: dict[str, Any]) -> JobCommand:
@@ -153,7 +154,8 @@ class Customer:
                 policies=policies,
             )
 
-        self.request(job_id, build, self._learn)
+        # Those of a rush are left alone: they are many, and the changes are for all the others.
+        self.request(job_id, build, None if rush else self._learn)
 
     def herd(self) -> None:
         """Many one-offs of one instant."""
@@ -164,6 +166,13 @@ class Customer:
         at = format_instant((self.around.agenda.now_ms // 1000 + chance.randint(3, 15)) * 1000)
         for _ in range(count):
             self._register(ScheduleSpec(run_at=at))
+
+    def rush(self, at: str) -> None:
+        """Many one-offs of one instant in the pool that all tenants share; the others rush there as well."""
+        count = self.around.chance.randint(*RUSH)
+        self.around.tell(self.tenant, f"a rush of {count}")
+        for _ in range(count):
+            self._register(ScheduleSpec(run_at=at), rush=True)
 
     def _learn(self, done: CommandDone) -> None:
         if done.job is not None:

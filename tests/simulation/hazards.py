@@ -45,6 +45,7 @@ class Hazards:
     every_node_crash_sec: float = 0.0
     every_settings_sec: float = 0.0
     every_herd_sec: float = 0.0
+    every_rush_sec: float = 0.0
     p_worker_dies: float = 0.0
     """Of each run; the others too."""
     p_run_stuck: float = 0.0
@@ -84,6 +85,7 @@ _MOST = Hazards(
     every_node_crash_sec=60.0,
     every_settings_sec=30.0,
     every_herd_sec=100.0,
+    every_rush_sec=60.0,
     p_worker_dies=0.03,
     p_run_stuck=0.04,
     p_run_slow=0.1,

@@ -41,6 +41,7 @@ SOMETIMES = (
     "request repeated for nothing",
     "run slow",
     "run stuck",
+    "rush",
     "settings changed",
     "started with a wrong clock",
     "worker died",

@@ -15,6 +15,7 @@ from schemas.events import TenantConfigured
 from schemas.ids import SHARED
 from schemas.topics import Topics, catalogue
 from streams.ambient import Chance
+from streams.core.instants import format_instant
 from streams.core.lifecycle import FINAL
 from streams.transport.log import Outgoing
 from streams.transport.memory import MemoryLog
@@ -108,7 +109,7 @@ class World:
 
     def _configure(self) -> None:
         for tenant, shards in self.shards.items():
-            settings = Tenant(tenant=tenant, shards=shards)
+            settings = Tenant(tenant=tenant, shards=shards, weight=self.chance.choice((1, 2, 5)))
             event = TenantConfigured(
                 at_ms=self.agenda.now_ms, actor="operator", cause="", configured=settings
             )
@@ -174,6 +175,7 @@ class World:
             (hazards.every_node_crash_sec, self._crash_node),
             (hazards.every_settings_sec, self.operator.change),
             (hazards.every_herd_sec, lambda: self.chance.choice(self.customers).herd()),
+            (hazards.every_rush_sec, self._rush),
             (15.0 if hazards.p_disk_old else 0.0, lambda: some().back_up()),
         ):
             self._now_and_then(every_sec, what)
@@ -196,6 +198,13 @@ class World:
             self.counts["rebalance"] += 1
             group.targets = {n: self.chance.choice(group.members) for n in range(self.partitions)}
             self.tell("group", f"rebalances to {group.targets}")
+
+    def _rush(self) -> None:
+        """More than the workers of the shared pool can take, of all tenants at once."""
+        self.counts["rush"] += 1
+        at = format_instant((self.agenda.now_ms // 1000 + self.chance.randint(3, 10)) * 1000)
+        for customer in self.customers:
+            customer.rush(at)
 
     def _outage(self) -> None:
         """All processors at once, perhaps for long."""

@@ -89,7 +89,7 @@ class PoolOrder:
     def _next(self) -> Execution | None:
         if self._room == 0 or not any(self._heaps.values()):
             return None
-        for priority in by_turn(self._fairness.step(self._pool_key)):
+        for priority in by_turn(self._fairness.step(self._pool_key, self._tx.state.last_token)):
             line = self._first(self._heaps.get(priority, []))
             if line is not None:
                 self._waiting = None

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 from tests.simulation.mutants.of_core import OF_CORE
 from tests.simulation.mutants.of_runtime import OF_RUNTIME
+from tests.simulation.mutants.of_turns import OF_TURNS
 from tests.simulation.runs import run_seed, with_hash_seed
 
-ALL = {mutation.name: mutation for mutation in (*OF_RUNTIME, *OF_CORE)}
+ALL = {mutation.name: mutation for mutation in (*OF_RUNTIME, *OF_CORE, *OF_TURNS)}
 SEEDS_MAX = 40
 
 

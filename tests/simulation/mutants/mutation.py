@@ -20,12 +20,18 @@ class Mutation:
     apply: Callable[[], None]
 
 
-def change(owner: type | ModuleType, name: str, make: Callable[[Any], Any]) -> None:
-    """Replaces a function or method by what `make` makes of it, also where it was imported by name."""
+def change(
+    owner: type | ModuleType,
+    name: str,
+    make: Callable[[Any], Any],
+    put: Callable[[Any, str, Any], None] = setattr,
+) -> None:
+    """Replaces a function or method by what `make` makes of it, also where it was imported by name; by means
+    of `put`, which a test can undo."""
     original = getattr(owner, name)
     changed = make(original)
-    setattr(owner, name, changed)
+    put(owner, name, changed)
     if isinstance(owner, ModuleType):
         for module_name, module in list(sys.modules.items()):
             if module_name.startswith(PRODUCT) and getattr(module, name, None) is original:
-                setattr(module, name, changed)
+                put(module, name, changed)

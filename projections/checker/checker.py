@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from projections.checker.alarms import Alarms
+from projections.checker.breakers import Breakers
 from projections.checker.caps import Caps
 from projections.checker.executions import Lives
 from projections.checker.occurrences import Account
 from projections.checker.oracle import Oracle
+from projections.checker.payloads import Payloads
 from projections.checker.places import Places
 from projections.checker.report import Kind, Report
 from projections.checker.running import Running
@@ -25,6 +28,8 @@ from schemas import ids
 from schemas.commands import WorkCommand
 from schemas.entities import Content, Execution, ExecutionKind, Job, JobStatus, Policies, Tenant
 from schemas.events import (
+    BreakerEvent,
+    ContentKept,
     CursorEvent,
     Event,
     ExecutionCancelled,
@@ -62,6 +67,9 @@ class Checker:
         self._caps = Caps(self.report, self._settings, self._running)
         self._turns = Turns(self.report, Shares(self._settings, self._running))
         self._words = Words(self.report)
+        self._breakers = Breakers(self.report)
+        self._alarms = Alarms(self.report, self._lives)
+        self._payloads = Payloads(self.report)
         self._times: dict[int, int] = {}
 
     def word(self, partition: int, offset: int, command: WorkCommand) -> None:
@@ -81,6 +89,7 @@ class Checker:
             self.report.add(Kind.TIME, f"partition {partition}", f"{event.at_ms} after {newest_ms}")
         self._times[partition] = max(newest_ms, event.at_ms)
         judged = event.at_ms >= self._complete_since_ms
+        self._alarms.take(partition, event, judged=judged)
         match event:
             case ExecutionEvent():
                 self._execution(partition, event, judged=judged)
@@ -90,6 +99,11 @@ class Checker:
                 self._job(event, judged=judged)
             case TenantConfigured():
                 self.configured(event.configured, event.at_ms)
+            case BreakerEvent():
+                self._breakers.changed(partition, event, judged=judged)
+            case ContentKept():
+                life = self._lives.get(f"{event.kept.tenant}/{event.kept.execution_id}")
+                self._payloads.kept(event.kept, life.last if life is not None else None, judged=judged)
             case LeaseExtended():
                 if judged:
                     self._extended(partition, event)
@@ -99,7 +113,11 @@ class Checker:
     def forgotten(self, key: str) -> None:
         """A tombstone: the engine forgot the entity of this key."""
         kind, _, name = key.partition(":")
-        if kind == "exec":
+        if kind == "pay":
+            self._payloads.forgotten(name)
+        elif kind == "breaker":
+            self._breakers.forgotten(name)
+        elif kind == "exec":
             life = self._lives.get(name)
             self._lives.forget(name)
             if life is not None and life.last.kind is ExecutionKind.SCHEDULE:
@@ -108,6 +126,7 @@ class Checker:
                     account.forgot(life.last.scheduled_ms)
         elif kind == "job":
             account = self._accounts.pop(name, None)
+            self._payloads.undefined(name)
             if account is not None and account.status not in (JobStatus.CANCELLED, JobStatus.COMPLETED):
                 self.report.add(Kind.LIFE, name, f"forgotten while {account.status}")
 
@@ -118,13 +137,16 @@ class Checker:
         for execution in self._lives.unfinished() if drained else ():
             name = f"{execution.tenant}/{execution.execution_id}"
             self.report.add(Kind.UNFINISHED, name, f"still {execution.status}, {execution.waiting_for}")
-        self._lives.finish()
+        self._alarms.finish()
+        self._payloads.finish(self._lives.remembered())
+        self._lives.finish(end_ms - grace_ms)
         return self.report
 
     # -- kinds of events
 
     def _job(self, event: JobEvent, *, judged: bool) -> None:
-        # Payloads are not needed; they may be 256 KiB each.
+        self._payloads.defined(event.job)
+        # Payloads are not held; they may be 256 KiB each.
         job = replace(event.job, content=_NO_CONTENT)
         name = f"{job.tenant}/{job.job_id}"
         account = self._accounts.get(name)
@@ -169,6 +191,9 @@ class Checker:
         if before is None and execution.kind is ExecutionKind.SCHEDULE:
             self._born(event, account, judged=judged)
         self._places.changed(event, before, job, judged=judged)
+        self._breakers.executed(partition, event, judged=judged)
+        if judged:
+            self._payloads.executed(event, job)
         self._turns.changed(partition, event, before, judged=judged)
         if self._running.changed(partition, execution, before) and judged:
             self._caps.began(partition, execution)

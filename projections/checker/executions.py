@@ -73,6 +73,16 @@ class Life:
     lease_until_ms: int
     slowed: bool
 
+    def is_overdue(self, settled_ms: int) -> bool:
+        """Whether its lease, backoff, wait or last time to start had to have ended by then."""
+        last = self.last
+        if last.status is E.RUNNING:
+            return self.lease_until_ms < settled_ms
+        if last.status is E.SCHEDULED or last.waiting_for is WaitingFor.REDELIVERY:
+            return last.due_ms < settled_ms
+        unstarted = last.status is E.PENDING and not last.first_started_ms
+        return unstarted and 0 < last.start_deadline_ms < settled_ms
+
 
 class Lives:
     """All executions that the engine remembers, as far as they have been read."""
@@ -86,6 +96,10 @@ class Lives:
         """What is not final."""
         return (life.last for life in self._lives.values() if life.last.status not in FINAL)
 
+    def remembered(self) -> Iterator[Execution]:
+        """All that the engine has not forgotten."""
+        return (life.last for life in self._lives.values())
+
     def get(self, name: str) -> Life | None:
         """What is known of `<tenant>/<execution id>`."""
         return self._lives.get(name)
@@ -98,10 +112,13 @@ class Lives:
         if life is not None:
             self._count(life.last)
 
-    def finish(self) -> None:
-        """Counts what is still remembered."""
-        for life in self._lives.values():
+    def finish(self, settled_ms: int) -> None:
+        """Counts what is still remembered. `settled_ms`: what had to happen by then has happened."""
+        for name, life in self._lives.items():
             self._count(life.last)
+            if life.is_overdue(settled_ms):
+                detail = f"{life.last.status}, {life.last.waiting_for}, and its time was up long ago"
+                self._report.add(Kind.UNFINISHED, name, detail)
 
     def extended(self, name: str, epoch: int, until_ms: int) -> None:
         """A heartbeat was accepted."""
@@ -231,6 +248,11 @@ class _Change:
         now = self.event.execution
         due_ms = max(now.due_ms, now.scheduled_ms)
         self._must(self.event.at_ms >= due_ms, Kind.EARLY, f"fired {due_ms - self.event.at_ms} ms early")
+        if self.life.policies is not None:
+            sec = self.life.policies.start_deadline_sec
+            deadline_ms = max(now.due_ms, self.event.at_ms) + sec * 1000 if sec else 0
+            wrong = f"its last time to start is {now.start_deadline_ms}, not {deadline_ms}"
+            self._must(now.start_deadline_ms == deadline_ms, Kind.LIFE, wrong)
 
     def _claimed(self) -> None:
         now, before = self.event.execution, self.before

@@ -10,7 +10,7 @@ from __future__ import annotations
 from projections.checker.oracle import Oracle
 from projections.checker.report import Kind, Report
 from projections.checker.skips import Circumstances, assign, why_wrong
-from schemas.entities import CatchUp, Cursor, Job, JobStatus, ScheduleKind
+from schemas.entities import CatchUp, Cursor, Execution, Job, JobStatus, ScheduleKind
 from schemas.events import (
     CursorEvent,
     CursorMoved,
@@ -72,12 +72,24 @@ class Account:
             return
         self._report.fired += 1
         self._made += 1
+        self._check_delay(event.execution)
         if instant in self._leaving:
             self._leaving.discard(instant)
         elif instant in self._owed:
             self._owed.remove(instant)
         else:
             self._born_ahead(event, instant)
+
+    def _check_delay(self, execution: Execution) -> None:
+        """It is due when scheduled, or later by the jitter at most, and never behind the next occurrence. A
+        one-off in the past is due from when it was asked for."""
+        scheduled_ms, due_ms = execution.scheduled_ms, execution.due_ms
+        latest_ms = scheduled_ms + self.job.schedule.jitter_ms
+        if self.job.schedule.kind is ScheduleKind.ONCE:
+            latest_ms = max(latest_ms, self.job.created_ms, self.job.updated_ms)
+        passed = due_ms > scheduled_ms and self._between(scheduled_ms, due_ms - 1)
+        if not scheduled_ms <= due_ms <= latest_ms or passed:
+            self._add(Kind.JITTER, f"{execution.execution_id}, of {scheduled_ms}, was due at {due_ms}")
 
     def _born_ahead(self, event: ExecutionEvent, instant: int) -> None:
         wrong = ""

@@ -73,7 +73,18 @@ class Words:
         elif (item := _current_item(command, before)) is None:
             detail = f"{what} by a word under another lease than {before.worker_id!r}, {before.lease_epoch}"
             self._report.add(Kind.ACCEPTED_TWICE, name, detail)
-        elif isinstance(event, AttemptFailed) and isinstance(item, Failure) and policies is not None:
+        elif isinstance(item, Failure):
+            self._check_failure(name, event, item, before, policies)
+
+    def _check_failure(
+        self, name: str, event: Event, item: Failure, before: Execution, policies: Policies | None
+    ) -> None:
+        """What may be tried again is, and nothing else."""
+        reason = event.execution.reason if isinstance(event, ExecutionDeadLettered) else ""
+        if item.retryable == (reason == "not_retryable"):
+            detail = f"{type(event).__name__} {reason} of a failure with retryable={item.retryable}"
+            self._report.add(Kind.RETRY, name, detail)
+        elif isinstance(event, AttemptFailed) and policies is not None:
             self._check_backoff(name, event, item, before, policies)
 
     def _check_backoff(

@@ -72,6 +72,7 @@ SMALL = {
     "streams.core.handlers.breaking.LET_GO_MAX": 1,
     "streams.core.handlers.breaking.PROBES_MAX": 1,
     "streams.core.handlers.gating.PROBES_MAX": 1,
+    "projections.checker.breakers.PROBES_MAX": 1,
 }
 """Limits that a short history reaches."""
 SENSITIVE = {
@@ -79,8 +80,11 @@ SENSITIVE = {
     "streams.core.handlers.breaking.JOBS_MIN": 1,
     "streams.core.handlers.breaking.PAUSE_MS": 3_000,
     "streams.core.handlers.breaking.PAUSE_MAX_MS": 9_000,
+    "projections.checker.breakers.OUTCOMES_MIN": 1,
+    "projections.checker.breakers.PAUSE_MS": 3_000,
+    "projections.checker.breakers.PAUSE_MAX_MS": 9_000,
 }
-"""A breaker that a few failures open."""
+"""A breaker that a few failures open, and a checker that knows it."""
 
 
 def indexes(store: MemoryStore) -> list[tuple[bytes, bytes]]:
@@ -387,7 +391,10 @@ class Partition(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "world"):
             return
-        self.patches.close()
+        with self.patches:
+            self.check_its_log()
+
+    def check_its_log(self) -> None:
         world = self.world
         for log in (
             world.log,

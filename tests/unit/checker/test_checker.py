@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from projections.checker.checker import Checker
 from projections.checker.promises import Promise, check_promises
 from projections.checker.report import Kind
-from schemas.commands import Complete, MissedInPause, WorkCommand
+from schemas.commands import Complete, Fail, MissedInPause, WorkCommand
 from schemas.entities import (
     ExecutionStatus,
     LeaseEnd,
@@ -22,12 +22,15 @@ from schemas.entities import (
     WaitingFor,
 )
 from schemas.events import (
+    AlertRaised,
     AttemptFailed,
+    ContentKept,
     CursorEvent,
     CursorMoved,
     Event,
     ExecutionClaimed,
     ExecutionCompleted,
+    ExecutionDeadLettered,
     ExecutionEvent,
     ExecutionFired,
     JobRegistered,
@@ -44,6 +47,9 @@ from tests.unit.core.world import World, compacted
 def told() -> tuple[World, tuple[Line, ...]]:
     world = tell()
     return world, tuple(log_of(world))
+
+
+ENTITIES = ("execution", "cursor", "job", "lease", "alert", "kept", "breaker")
 
 
 def is_of(event: Event | None, job_id: str) -> bool:
@@ -65,7 +71,7 @@ def change(kind: type[Event], which: Callable[[Any], bool] = lambda event: True,
         key, event = log[n]
         if "at_ms" in changes:
             return [*log[:n], (key, replace(event, **changes)), *log[n + 1 :]]  # type: ignore[type-var]
-        name = next(one for one in ("execution", "cursor", "job", "lease") if hasattr(event, one))
+        name = next(one for one in ENTITIES if hasattr(event, one))
         entity = getattr(event, name)
         new = {field: value(entity) if callable(value) else value for field, value in changes.items()}
         changed = replace(event, **{name: replace(entity, **new)})  # type: ignore[type-var]
@@ -164,6 +170,9 @@ CASES = [
     (Kind.NOT_DUE, change(ExecutionFired, of("every"), scheduled_ms=lambda e: e.scheduled_ms - 1)),
     (Kind.EARLY, change(ExecutionFired, of("once"), at_ms=1)),
     (Kind.EARLY, change(ExecutionClaimed, started_ms=lambda e: e.scheduled_ms - 1)),
+    (Kind.JITTER, change(ExecutionFired, of("every"), due_ms=lambda e: e.scheduled_ms - 1)),
+    (Kind.JITTER, change(ExecutionFired, of("every"), due_ms=lambda e: e.scheduled_ms + 5_001)),
+    (Kind.JITTER, change(ExecutionFired, of("once"), due_ms=lambda e: e.scheduled_ms + 1)),
     (Kind.ACCEPTED_TWICE, twice(ExecutionCompleted)),
     (Kind.ACCEPTED_TWICE, twice(AttemptFailed)),
     (Kind.ACCEPTED_TWICE, change(ExecutionCompleted, worker_id="Z")),
@@ -182,6 +191,13 @@ CASES = [
     (Kind.LEASE, change(ExecutionClaimed, of("lost"), lease_until_ms=lambda e: e.lease_until_ms + 1)),
     (Kind.LEASE, change(LeaseExtended, until_ms=1 << 50)),
     (Kind.LEASE, change(LeaseExpired, of("lost"), at_ms=1)),
+    (Kind.ALERT, without(lambda e: isinstance(e, AlertRaised) and e.alert.kind == "reaped")),
+    (Kind.ALERT, without(lambda e: isinstance(e, AlertRaised) and e.alert.kind == "missed_window")),
+    (Kind.ALERT, without(lambda e: isinstance(e, ExecutionDeadLettered))),
+    (Kind.ALERT, change(AlertRaised, execution_id="another")),
+    (Kind.ALERT, change(AlertRaised, lambda e: e.alert.kind == "missed_window", count=99)),
+    (Kind.PAYLOAD, without(lambda e: isinstance(e, ContentKept))),
+    (Kind.PAYLOAD, change(ContentKept, content=lambda kept: replace(kept.content, payload=b"other"))),
     (Kind.SKIP, change(CursorMoved, skips, skips=more_skipped)),
     (Kind.SKIP, change(CursorMoved, skips, skips=other_reason(SkipReason.PAUSED))),
     (Kind.SKIP, change(CursorMoved, skips, skips=other_reason(SkipReason.CANCELLED))),
@@ -193,6 +209,7 @@ CASES = [
     (Kind.LIFE, change(ExecutionClaimed, redelivered, status=ExecutionStatus.PENDING)),
     (Kind.LIFE, change(LeaseExpired, of("lost"), waiting_for=WaitingFor.EXCLUSION)),
     (Kind.LIFE, change(ExecutionCompleted, scheduled_ms=5)),
+    (Kind.LIFE, change(ExecutionFired, of("once"), start_deadline_ms=5)),
     (Kind.TIME, change(ExecutionCompleted, at_ms=1)),
     (Kind.UNFINISHED, lambda log: log[: at(log, ExecutionCompleted)]),
 ]
@@ -231,6 +248,42 @@ def test_the_word_of_a_replaced_worker_is_found() -> None:
     work = [(offset, stale(command)) for offset, command in world.work]
     assert judged(log, world.now_ms, work).found == {Kind.ACCEPTED_TWICE: 19}
     assert judged(log, world.now_ms).good
+
+
+@pytest.mark.parametrize(("retryable", "kind"), [(False, Kind.RETRY), (True, None)])
+def test_what_must_not_be_tried_again_is_not(retryable: bool, kind: Kind | None) -> None:
+    world, log = told()
+
+    def said(command: WorkCommand) -> WorkCommand:
+        if not isinstance(command, Fail):
+            return command
+        return replace(command, items=tuple(replace(one, retryable=retryable) for one in command.items))
+
+    work = [(offset, said(command)) for offset, command in world.work]
+    assert set(judged(log, world.now_ms, work).found) == ({kind} if kind else set())
+
+
+@pytest.mark.parametrize(
+    ("newest", "ends", "changes"),
+    [
+        (ExecutionClaimed, "lease_until_ms", {}),
+        (AttemptFailed, "due_ms", {}),
+        (LeaseExpired, "due_ms", {"waiting_for": WaitingFor.REDELIVERY}),
+        (ExecutionFired, "start_deadline_ms", {"start_deadline_ms": 1 << 42}),
+    ],
+)
+def test_what_should_have_ended_long_ago_is_found(
+    newest: type[Event], ends: str, changes: dict[str, Any]
+) -> None:
+    """A lease, a backoff, the wait of a redelivery, the last time to start: nobody looks at them any more."""
+    log = told()[1]
+    key, event = next(line for line in reversed(log) if isinstance(line[1], newest))
+    assert isinstance(event, ExecutionEvent)
+    execution = replace(event.execution, **changes)
+    lone: Log = [(key, replace(event, execution=execution))]
+    ends_ms = getattr(execution, ends)
+    assert not judged(lone, ends_ms).found[Kind.UNFINISHED]
+    assert judged(lone, ends_ms + 1).found[Kind.UNFINISHED] == 1
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,9 @@ def test_who_is_granted_in_turn_is_not_complained_of(name: str) -> None:
     assert judged(world).good
 
 
-@pytest.mark.parametrize("mutation", of_turns.OF_TURNS, ids=lambda mutation: mutation.name)
+@pytest.mark.parametrize(
+    "mutation", [*of_turns.OF_TURNS, of_turns.EQUALS_BY_NAME], ids=lambda mutation: mutation.name
+)
 def test_who_is_granted_out_of_turn_is_found(mutation: Mutation, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(of_turns, "change", partial(change, put=monkeypatch.setattr))
     mutation.apply()

@@ -160,6 +160,7 @@ class Partition(RuleBasedStateMachine):
         world = self.world
         shared = Pool(name="p", max_running=in_shared, paused=paused == "shared/p")
         world.configure(ids.SHARED, pools=(shared,))
+        self.no_cap_was_exceeded()  # what that grants is bound by these settings, not by those that follow
         pools = (
             Pool(name="default", max_running=in_pool, paused=paused == "default"),
             Pool(name="other", paused=paused == "other"),

@@ -29,7 +29,7 @@ from streams.transport.log import (
 from streams.transport.memory import MemoryGroupReader, MemoryLog
 
 PARTITIONS = 2
-DEADLINE_SEC = 20.0
+DEADLINE_SEC = 60.0
 
 
 def until(condition: Callable[[], bool], timeout_sec: float = DEADLINE_SEC) -> None:

@@ -241,7 +241,7 @@ class Account:
         self.job, self._successor = job, None
         if job.schedule != former.schedule:
             self._ahead.clear()
-            self._made = cursor.runs  # a one-off has no runs to count; how many there were is the log's word
+            self._made = cursor.runs  # not always counted of one-offs; how many there were is the log's word
             ran = job.schedule.kind is ScheduleKind.ONCE and job.schedule.run_at_ms == cursor.last_ms
             self._frontier_ms = cursor.last_ms if ran else _before(job, cursor.last_ms)
 

@@ -158,7 +158,7 @@ class State:
         first = beginning(job)
         if job.schedule.kind is ScheduleKind.ONCE and self.execution(job.tenant, first_execution_id(job)):
             last = {"last_ms": first.next_ms, "last_local": first.next_local}
-            return replace(first, next_ms=0, next_local="", next_due_ms=0, **last)
+            return replace(first, next_ms=0, next_local="", next_due_ms=0, runs=1, **last)
         return first
 
     def moved(self, job: Job) -> Cursor | None:

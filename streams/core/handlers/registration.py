@@ -149,8 +149,8 @@ def _next_under(job: Job, former: Job, cursor: Cursor, now_ms: int) -> Cursor:
     if job.schedule.kind is not ScheduleKind.ONCE:
         # From now on, even if the cursor stands behind a next occurrence that was cancelled.
         return point(job, replace(cursor, last_ms=now_ms, last_local=""), now_ms, "")
-    # A one-off that has run runs again only at another instant.
-    if job.schedule.run_at_ms == cursor.last_ms:
+    # Only behind what has passed: an execution's id is its instant, and of one long ago nobody may know.
+    if job.schedule.run_at_ms <= cursor.last_ms:
         return replace(cursor, next_ms=0, next_local="", next_due_ms=0)
     moved = point(job, replace(cursor, last_local=""), job.schedule.run_at_ms - 1, "")
     return replace(moved, next_due_ms=max(moved.next_due_ms, now_ms)) if moved.next_ms else moved

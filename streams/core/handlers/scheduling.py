@@ -101,6 +101,7 @@ def _settle_one_off(tx: Transaction, job: Job, cursor: Cursor) -> Cursor:
         fire(tx, job, origin, cursor.next_ms, waiting, _due(cursor))
         if tx.state.moved(job) is None:
             return tx.state.cursor(job)
+        moving.cursor = replace(cursor, runs=cursor.runs + 1)
     elif not ran:
         moving.skip(_one(cursor.next_ms, reason or SkipReason.OVERLAP))
     move(job, moving, Occurrence(cursor.next_ms, cursor.next_local))

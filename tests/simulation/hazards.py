@@ -51,6 +51,9 @@ class Hazards:
     p_run_stuck: float = 0.0
     p_run_slow: float = 0.0
     p_run_reported_late: float = 0.0
+    p_bucket_fails: float = 0.0
+    """Of each call to where snapshots are kept."""
+    every_bucket_damage_sec: float = 0.0
 
     @property
     def clock_slack_ms(self) -> int:
@@ -90,6 +93,8 @@ _MOST = Hazards(
     p_run_stuck=0.04,
     p_run_slow=0.1,
     p_run_reported_late=0.3,
+    p_bucket_fails=0.05,
+    every_bucket_damage_sec=4.0,
 )
 """Each at its worst; a seed draws how near it comes."""
 

@@ -21,6 +21,7 @@ from streams.runtime.wiring import build
 from streams.store.memory import MemoryFolder
 from streams.transport.memory import MemoryLog
 from tests.simulation.agenda import Agenda, MachineTime
+from tests.simulation.bucket import Bucket
 from tests.simulation.hazards import Counts, Hazards
 
 SESSION_MS = 6_000
@@ -63,6 +64,9 @@ class Surroundings:
     """Who, what: for the ledger."""
     complain: Callable[[str], None]
     """Something that must never happen did."""
+    bucket: Bucket
+    snapshot_sec: int
+    """How often snapshots are taken; 0: never."""
     frozen_in_step: int = 0
 
     @property
@@ -85,7 +89,13 @@ class Watched(Telemetry):
             around.complain(f"{self._server.name}: {kind}: {detail}")
 
     def info(self, message: str, **where: object) -> None:
+        if "snapshot" in message:
+            self._server.around.counts[message.partition(":")[0].rstrip(" 0123456789MiBof")] += 1
         self._server.around.tell(self._server.name, f"{message} {_brief(where)}")
+
+    def snapshot_refused(self, partition: int, why: str) -> None:
+        self._server.around.counts["snapshot refused"] += 1
+        super().snapshot_refused(partition, why)
 
     def warning(self, message: str, **where: object) -> None:
         self._server.around.tell(self._server.name, f"{message} {_brief(where)}")
@@ -145,11 +155,15 @@ class Server:
             partitions=self.around.partitions,
             data=Path("unused"),
             instance=self.name,
+            snapshot_sec=self.around.snapshot_sec,
         )
         time = self._time
         clock = Clock(time.wall_ms, time.monotonic_ms)
         ambient = Ambient(clock, time.monotonic_ms, Chance(self.around.chance.random()).random)
-        return build(settings, self.around.log, self.folder, ambient, Watched(self), self._on_step)
+        around = self.around
+        return build(
+            settings, around.log, self.folder, ambient, Watched(self), self._on_step, objects=around.bucket
+        )
 
     def stop(self) -> None:
         """As an operator stops it: partitions are handed over."""

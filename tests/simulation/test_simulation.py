@@ -13,6 +13,9 @@ SEEDS = range(3, 11)
 SOMETIMES = (
     "API node crashed",
     "answer lost",
+    "begins with a snapshot",
+    "bucket damaged",
+    "bucket failed",
     "call lost",
     "claim repeated",
     "clock stepped",
@@ -43,6 +46,8 @@ SOMETIMES = (
     "run stuck",
     "rush",
     "settings changed",
+    "snapshot refused",
+    "snapshot taken",
     "started with a wrong clock",
     "worker died",
 )

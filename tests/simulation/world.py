@@ -17,11 +17,13 @@ from schemas.topics import Topics, catalogue
 from streams.ambient import Chance
 from streams.core.instants import format_instant
 from streams.core.lifecycle import FINAL
+from streams.runtime import starting
 from streams.transport.log import Outgoing
 from streams.transport.memory import MemoryLog
 from streams.transport.memory_faults import CommitFault
 from tests.simulation import hazards as hazards_of
 from tests.simulation.agenda import Agenda
+from tests.simulation.bucket import Bucket
 from tests.simulation.checking.replay import Replicas
 from tests.simulation.customers import Customer
 from tests.simulation.hazards import NONE, Counts, Hazards
@@ -48,6 +50,9 @@ DRAIN_SEC = 1_200
 """Longer than the longest wait of a run: a breaker that opened again and again, then redeliveries, backoffs,
 time-outs and snoozes in line."""
 OUTAGES_SEC = ((5, 20), (20, 90), (90, 400))
+SNAPSHOTS_SEC = (0, 3, 8, 20)
+NEAR_EVENTS = (0, 0, 0, 20_000)
+"""A local store so near to the log's end is not replaced by a snapshot; 20,000 in production."""
 JOBS_MAX = 14
 LOOK_MS = 7_000
 Ledger = Callable[[int, str, str], None]
@@ -69,6 +74,8 @@ class World:
         self.log = MemoryLog(lambda: self.agenda.now_ms)
         self.log.create_topics(catalogue(NAMESPACE, self.partitions, 1))
         self._ledger = ledger
+        self.bucket = Bucket(chance, self.counts, lambda: self.around.hazards.p_bucket_fails)
+        starting.NEAR_EVENTS = chance.choice(NEAR_EVENTS)
         self.around = Surroundings(
             self.agenda,
             self.log,
@@ -79,6 +86,8 @@ class World:
             NONE,
             self.tell,
             self.violations.append,
+            self.bucket,
+            chance.choice(SNAPSHOTS_SEC),
         )
         self.history = History(self.log, self.topics, self.partitions)
         self.replicas = Replicas(self.history)
@@ -177,6 +186,8 @@ class World:
             (hazards.every_herd_sec, lambda: self.chance.choice(self.customers).herd()),
             (hazards.every_rush_sec, self._rush),
             (15.0 if hazards.p_disk_old else 0.0, lambda: some().back_up()),
+            (hazards.every_bucket_damage_sec, self._damage_bucket),
+            (hazards.every_bucket_damage_sec, self.bucket.remember),
         ):
             self._now_and_then(every_sec, what)
 
@@ -227,6 +238,11 @@ class World:
         self.counts["compaction"] += 1
         self.history.read()
         self.log.compact(self.topics.events, self.chance.randrange(self.partitions))
+
+    def _damage_bucket(self) -> None:
+        what = self.bucket.damage()
+        if what:
+            self.tell("bucket", what)
 
     def _late_markers(self) -> None:
         self.counts["markers late"] += 1

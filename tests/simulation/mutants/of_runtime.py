@@ -14,6 +14,7 @@ from streams.runtime.checkpoint import Checkpoint, Draft, Failure, Step
 from streams.runtime.mark import Mark, Positions, write_marked
 from streams.runtime.ownership import Ownership
 from streams.runtime.recovery import Recovery
+from streams.runtime.snapshots import Library, Manifest
 from streams.runtime.tail import Tail
 from streams.runtime.turns import Turns
 from streams.store.kv import Batch
@@ -175,6 +176,28 @@ def _clock_starts_anywhere() -> None:
     change(Clock, "floor", lambda original: lambda self, ms: True)
 
 
+def _digests_not_checked() -> None:
+    """A snapshot's file is believed to be what its manifest says."""
+
+    def make(original: Any) -> Any:
+        return lambda self, path, file, got: self._objects.get(path)
+
+    change(Library, "_checked", make)
+
+
+def _foreign_snapshot() -> None:
+    """Nobody asks whose a snapshot is, nor whether its last event is the log's."""
+
+    def make(original: Any) -> Any:
+        def why_unusable(self: Manifest, namespace: str, partition: int, *log: Any) -> str:
+            return original(self, self.namespace, self.partition, *log)  # type: ignore[no-any-return]
+
+        return why_unusable
+
+    change(Manifest, "why_unusable", make)
+    change(Recovery, "_without_checked", lambda original: lambda self, mark, records: records[1:])
+
+
 def _tombstone_missed() -> None:
     def make(original: Any) -> Any:
         return lambda self, records: original(self, [each for each in records if each.value is not None])
@@ -213,6 +236,8 @@ OF_RUNTIME = (
     Mutation("clock follows the wall", "time steps and goes back", _clock_follows_the_wall),
     Mutation("clock ahead trusted", "who starts with a clock ahead fires early", _clock_ahead_is_trusted),
     Mutation("clock starts anywhere", "a new owner's time is before its last event", _clock_starts_anywhere),
+    Mutation("digests not checked", "a damaged snapshot is begun with", _digests_not_checked),
+    Mutation("foreign snapshot", "a take-over begins with another partition's state", _foreign_snapshot),
     Mutation("tombstone missed", "replay keeps what was forgotten", _tombstone_missed),
     Mutation("tail keeps the oldest", "replay misses the newest event of a key", _tail_keeps_the_oldest),
     Mutation("cache survives an abort", "decisions see what never happened", _cache_survives_an_abort),

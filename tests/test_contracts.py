@@ -48,7 +48,7 @@ CORE_MAY_REACH = (
     "schemas.replies",
     "schemas.topics",
 )
-CORE_MAY_USE = {"croniter", "msgspec", "tzdata"}
+CORE_MAY_USE = {"msgspec", "tzdata"}
 # Standard library without clock, chance, threads, files, network or logging.
 CORE_MAY_USE |= {
     *("__future__", "abc", "array", "base64", "binascii", "bisect", "calendar", "collections", "copy"),

@@ -317,7 +317,7 @@ class State:
                 # Its status alone does not say it: what lay between may have been compacted away.
                 if not isinstance(old, Breaker) or (old.status, due_of_breaker(old)) != (entity.status, due):
                     self.timers.add(due, lane, key)
-                if entity.status is BreakerStatus.CLOSED:
+                if entity.status is not BreakerStatus.OPEN:
                     self.timers.add(due_of_breaker_end(entity), lane, key)
             case Alert():
                 forget_ms = entity.at_ms + ALERT_FORGET_AFTER_MS
@@ -389,7 +389,7 @@ def due_of_breaker(breaker: Breaker) -> int:
 
 
 def due_of_breaker_end(breaker: Breaker) -> int:
-    """When a breaker that stays closed is forgotten."""
+    """When a breaker that stays closed is forgotten, and one that found nothing to try is closed."""
     return breaker.changed_ms + FORGET_AFTER_MS
 
 

@@ -15,7 +15,7 @@ from schemas.events import BreakerClosed, BreakerOpened, BreakerProbing
 from schemas.ids import target_of
 from streams.core import keys
 from streams.core.handlers.following import make_ready
-from streams.core.limits import PROBES_MAX
+from streams.core.limits import FORGET_AFTER_MS, PROBES_MAX
 from streams.core.state import due_of_breaker_end
 from streams.core.transaction import Transaction
 
@@ -39,7 +39,7 @@ def note_outcome(tx: Transaction, execution: Execution, *, failed: bool) -> None
             if failed:
                 _open(tx, breaker, 1, 1)
             else:
-                _close(tx, breaker)
+                _close(tx, breaker, "a probe went well")
         return
     outcomes = tx.guards.outcomes
     outcomes.add(tenant, target, execution.job_id, tx.now_ms, failed=failed)
@@ -61,7 +61,7 @@ def note_beat(tx: Transaction, execution: Execution) -> None:
     if tx.now_ms - execution.started_ms >= BEATS_MS and tx.state.is_probe(execution):
         breaker = tx.state.breaker(execution.tenant, target_of(execution))
         if breaker is not None:
-            _close(tx, breaker)
+            _close(tx, breaker, "a probe went well")
 
 
 def note_grant(tx: Transaction, execution: Execution) -> None:
@@ -75,7 +75,7 @@ def note_grant(tx: Transaction, execution: Execution) -> None:
 
 
 def visit_breaker(tx: Transaction, breaker: Breaker) -> None:
-    """Its time has come: to try a few, to let go of some, or to be forgotten."""
+    """Its time has come: to try a few, to let go of some, or to come to its end."""
     if breaker.status is BreakerStatus.OPEN and breaker.until_ms <= tx.now_ms:
         probing = replace(breaker, status=BreakerStatus.PROBING, changed_ms=tx.now_ms, until_ms=0)
         tx.emit_breaker(BreakerProbing, probing)
@@ -83,6 +83,7 @@ def visit_breaker(tx: Transaction, breaker: Breaker) -> None:
         replace_probes(tx, breaker.tenant, breaker.target)
     elif breaker.status is BreakerStatus.PROBING:
         replace_probes(tx, breaker.tenant, breaker.target)
+        _end_trying(tx, breaker.tenant, breaker.target)
     elif breaker.status is BreakerStatus.CLOSED:
         _let_go(tx, breaker)
 
@@ -103,10 +104,25 @@ def replace_probes(tx: Transaction, tenant: str, target: str) -> None:
     _come_back(tx, tenant, target)
 
 
-def _come_back(tx: Transaction, tenant: str, target: str) -> None:
-    """Its timer is due again at once. Of a store that is made from the log, the entity says the same."""
+def _end_trying(tx: Transaction, tenant: str, target: str) -> None:
+    """For a day nothing came that could be tried: nobody uses the target, so nothing is held back."""
+    breaker = tx.state.breaker(tenant, target)
+    if (
+        breaker is None
+        or breaker.status is not BreakerStatus.PROBING
+        or tx.now_ms < due_of_breaker_end(breaker)
+    ):
+        return
+    if breaker.probes:  # they run, or wait for a worker
+        _come_back(tx, tenant, target, FORGET_AFTER_MS)
+    else:
+        _close(tx, breaker, "nothing came to be tried for a day")
+
+
+def _come_back(tx: Transaction, tenant: str, target: str, in_ms: int = 0) -> None:
+    """Its timer is due again. Of a store that is made from the log, the entity says the same."""
     lane = keys.lane(Priority.NORMAL, tenant)
-    tx.state.timers.add(tx.now_ms, lane, ids.breaker_key(tenant, target))
+    tx.state.timers.add(tx.now_ms + in_ms, lane, ids.breaker_key(tenant, target))
 
 
 def _is_tried(tx: Transaction, tenant: str, execution_id: str) -> bool:
@@ -140,12 +156,12 @@ def _open(tx: Transaction, breaker: Breaker, outcomes: int, failures: int) -> No
     _tell(tx, opened, f"open for {pause_ms // 1_000} s, {failures} of {outcomes} attempts failed")
 
 
-def _close(tx: Transaction, breaker: Breaker) -> None:
+def _close(tx: Transaction, breaker: Breaker, why: str) -> None:
     closed = replace(
         breaker, status=BreakerStatus.CLOSED, changed_ms=tx.now_ms, until_ms=0, openings=0, probes=()
     )
     tx.emit_breaker(BreakerClosed, closed)
-    _tell(tx, closed, "closed, a probe went well")
+    _tell(tx, closed, f"closed, {why}")
 
 
 def _let_go(tx: Transaction, breaker: Breaker) -> None:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from schemas import codec, ids
+from schemas.commands import Complete, Completion
 from schemas.entities import BreakerStatus as B
 from schemas.entities import ExecutionStatus as E
 from schemas.entities import OverlapPolicy, RetryJitter, RetryPolicy, WaitingFor
 from schemas.replies import Grant
 from streams.core.engine import Engine
 from streams.core.outcomes import Outcomes
-from tests.unit.core.world import TENANT, World, compacted, rebuild
+from tests.unit.core.world import TENANT, World, compacted, rebuild, ref
 
 TARGET = "pool:default"
 RETRY = RetryPolicy(max_attempts=9, backoff_base_sec=10, backoff_factor=1, jitter=RetryJitter.NONE)
@@ -302,6 +304,76 @@ def test_a_closed_one_is_forgotten_after_a_day() -> None:
     world.at(30 + 86_399)
     assert status(world) is B.CLOSED
     world.at(30 + 86_400)
+    assert status(world) is None
+
+
+@pytest.mark.parametrize("how", ["store", "compacted"])
+def test_one_that_nothing_comes_to_try_is_closed_after_a_day(how: str) -> None:
+    world = opened()
+    for job in range(3):
+        world.cancel_job(f"job-{job}")
+    world.at(31)
+    assert (status(world), probes(world)) == (B.PROBING, ())
+    if how == "compacted":
+        world.engine = rebuild(compacted(world.log, len(world.log)))
+        world.store = world.engine.state.kv._base  # type: ignore[assignment]
+    world.at(30 + 86_399)
+    assert status(world) is B.PROBING
+    world.at(30 + 86_400)
+    assert status(world) is B.CLOSED
+    assert world.alerts[-1].detail.endswith("closed, nothing came to be tried for a day")
+    world.at(30 + 2 * 86_400)
+    assert status(world) is None
+
+
+def test_what_waits_to_be_tried_for_days_keeps_its_breaker_open() -> None:
+    world = opened()
+    world.at(30 + 5 * 86_400)  # no worker asks
+    assert (status(world), len(probes(world)), len(held(world))) == (B.PROBING, 3, 17)
+    for grant in world.claim("W", 3):
+        world.cancel(grant.execution.execution_id)
+        world.beat(grant)
+    assert len(probes(world)) == 3
+    assert len(held(world)) == 14
+
+
+def test_those_due_first_are_tried() -> None:
+    world = World()
+    grants = granted(world, 20, timeout_sec=600, lease_sec=600)
+    for grant in reversed(grants):
+        world.fail(grant)
+        world.now_ms += 10
+    world.at(31)
+    tried = {grant.execution.execution_id for grant in world.claim("W", 20)}
+    assert tried == {grant.execution.execution_id for grant in grants[-3:]}
+
+
+def test_what_was_held_back_is_let_go_a_hundred_at_a_time() -> None:
+    """A look at it lets go of so many, and two looks may meet in one pass."""
+    world = opened(450)
+    world.at(30)
+    tried = world.claim("W", 3)
+    item = Completion(**ref(tried[0]))
+    complete = Complete(**world._envelope(), items=(item,), pools=("default",))
+    world.one(world.now_ms, 1_000, [complete])
+    left = [len(held(world))]
+    while left[-1]:
+        world.now_ms = max(world.now_ms, world.engine.next_wakeup_ms(world.now_ms))
+        world.one(world.now_ms, 1_000)
+        left.append(len(held(world)))
+    assert left[0] == 447
+    assert all(more - fewer <= 200 for more, fewer in pairwise(left))
+    assert world.sec(world.now_ms) < 31
+
+
+def test_the_minute_of_outcomes_begins_anew_after_a_restart() -> None:
+    world = World()
+    grants = granted(world, 38, timeout_sec=600, lease_sec=600)
+    for grant in grants[:19]:
+        world.fail(grant)
+    world.engine = Engine(0, world.store, codec, world.router)
+    for grant in grants[19:]:
+        world.fail(grant)
     assert status(world) is None
 
 

@@ -157,6 +157,45 @@ def test_a_paused_pool_grants_nothing_and_goes_on_where_it_was() -> None:
     assert [g.execution.job_id for g in granted(world.replies)] == [f"default-{n}" for n in range(6)]
 
 
+def test_the_time_to_start_goes_on_while_a_pool_is_paused() -> None:
+    world = World()
+    world.configure(pools=(Pool(name="default", paused=True),))
+    world.register("late", delay_sec=0, start_deadline_sec=60)
+    world.at(59)
+    assert world.execution_of("late").status is E.PENDING
+    world.at(60)
+    assert (world.execution_of("late").status, world.execution_of("late").reason) == (E.SKIPPED, "deadline")
+
+
+@pytest.mark.parametrize("how", ["timed out", "cancelled"])
+def test_a_run_that_is_over_counts_until_its_lease_ends(how: str) -> None:
+    """Nobody tells its worker, which may still be at it."""
+    world = World()
+    world.configure(max_running=1)
+    for job_id in ("first", "second"):
+        world.register(job_id, delay_sec=0, lease_sec=30, timeout_sec=30 if how == "timed out" else 600)
+    (grant,) = park(world, 1)
+    if how == "cancelled":
+        world.cancel(grant.execution.execution_id)
+    park(world, 1)
+    world.until(grant.execution.lease_until_ms - 1)
+    assert len(granted(world.replies)) == 1
+    world.until(grant.execution.lease_until_ms)
+    assert len(granted(world.replies)) == 2
+
+
+def test_what_nobody_configured_has_the_defaults() -> None:
+    settings = World().router.settings_of("anybody")
+    assert (settings.max_running, settings.max_jobs, settings.registrations_per_sec) == (1_000, 100_000, 500)
+    assert (settings.weight, settings.lateness_alert_sec) == (1, 60)
+    world = World()
+    world.register("many", every_sec=86_400, overlap=OverlapPolicy.ALLOW)
+    for _ in range(1_001):
+        world.trigger("many")
+    assert len(world.claim(count=1_000)) == 1_000
+    assert world.claim("B") == []
+
+
 def test_a_paused_tenant_is_left_out_of_own_and_shared_pools() -> None:
     world = World()
     world.configure(paused=True)

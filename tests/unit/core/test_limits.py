@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from schemas import codec
 from schemas.commands import RegisterJob, RegisterMode, ScheduleSpec
 from schemas.entities import Content, Policies
 from schemas.replies import CommandDone
+from streams.core.engine import Engine
 from streams.core.rates import RegistrationRates
 from tests.unit.core.world import TENANT, World, compacted, rebuild
 
@@ -118,6 +120,17 @@ def test_what_is_refused_otherwise_costs_nothing() -> None:
         assert world.register("bad", cron="0 0 30 2 *").status == 400
     assert world.register("good", every_sec=60).status == 201
     assert world.register("late", every_sec=60).code == "rate_limited"
+
+
+def test_an_update_costs_nothing_and_a_restart_fills_the_bucket() -> None:
+    world = World()
+    world.configure(registrations_per_sec=1)
+    assert registrations(world, 1)[0].status == 201
+    for version in range(1, 4):
+        assert world.update(version, "job-0", every_sec=60 + version).status == 200
+    assert registrations(world, 1, 1)[0].status == 429
+    world.engine = Engine(0, world.store, codec, world.router)
+    assert registrations(world, 1, 1)[0].status == 201
 
 
 def test_shares_of_a_tenant_with_shards(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -112,6 +112,23 @@ def test_priorities_come_before_tenants() -> None:
     assert by_tenant["a"] == pytest.approx(by_tenant["b"], abs=21)
 
 
+def test_a_turn_whose_priority_has_nothing_goes_to_the_highest_that_has() -> None:
+    """Of 21 turns one is low's own; those of high go to normal while there is any."""
+    world = World()
+    wanted = {priority.value: ("acme", priority) for priority in (Priority.NORMAL, Priority.LOW)}
+    fleet = Fleet(world, 21, lambda _: 10, "default")
+    fleet.run(Backlogs(world, wanted, "default"), 100)
+    by_priority = Counter(execution.priority for execution in fleet.granted[: 21 * 10])
+    assert by_priority == {Priority.NORMAL: 200, Priority.LOW: 10}
+
+
+def test_in_a_pool_without_bounds_a_tenant_has_its_own_cap_alone() -> None:
+    world = shared_world({"a": 1})
+    world.configure("a", max_running=7)
+    register(world, "a", 9)
+    assert len(take(world, 9)) == 7
+
+
 def test_within_a_tenant_by_due_time() -> None:
     world = shared_world()
     for tenant in "ab":

@@ -8,16 +8,18 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
 
-from streams.core.lifecycle import EXECUTION, FINAL, JOB, JOB_FINAL
+from schemas.entities import BreakerStatus
+from streams.core.lifecycle import BREAKER, EXECUTION, FINAL, JOB, JOB_FINAL
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "lifecycle.md"
 
 S = TypeVar("S", bound=StrEnum)
 
-_INTRO = """# Lives of jobs and executions
+_INTRO = """# Lives of jobs, executions and circuit breakers
 
 Drawn from `streams/core/lifecycle.py` by `python -m dev.lifecycle`. A change that is not drawn here stops its
-partition before it is written. What each state means: [semantics](semantics.md), section 4.
+partition before it is written. What each state means: [semantics](semantics.md), section 4; of a circuit
+breaker: section 6.
 """
 
 
@@ -25,7 +27,10 @@ def page() -> str:
     """The whole page."""
     jobs = _diagram(JOB, JOB_FINAL, starts=[next(iter(JOB))])
     executions = _diagram(EXECUTION, FINAL, starts=sorted(EXECUTION[None]))
-    return f"{_INTRO}\n## Job\n{jobs}\n## Execution\n{executions}"
+    closed = [BreakerStatus.CLOSED]
+    breakers = _diagram(BREAKER, closed, starts=BREAKER[BreakerStatus.CLOSED])
+    parts = (("Job", jobs), ("Execution", executions), ("Circuit breaker", breakers))
+    return "\n".join([_INTRO, *(f"## {name}\n{drawn}" for name, drawn in parts)])
 
 
 def _diagram(

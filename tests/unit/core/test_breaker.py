@@ -135,6 +135,20 @@ def test_open_it_holds_back_retries_and_nothing_else() -> None:
     assert all(e.attempt == 2 and e.delivery_count == 0 for e in waiting)
 
 
+def test_a_breaker_is_of_one_tenant_also_in_a_shared_pool() -> None:
+    world = World()
+    for tenant, count in ((TENANT, 20), ("other", 1)):
+        kw: dict[str, Any] = {"tenant": tenant, "pool": "shared/p", "retry": RETRY}
+        world.register("job", every_sec=86_400, overlap=OverlapPolicy.ALLOW, **kw)
+        for n in range(count):
+            world.trigger("job", key=f"t{n}", tenant=tenant)
+    for grant in world.claim("W", 21, pool="shared/p"):
+        world.fail(grant)
+    assert status(world, "pool:shared/p") is B.OPEN
+    world.at(11)
+    assert [grant.execution.tenant for grant in world.claim("W", 21, pool="shared/p")] == ["other"]
+
+
 def test_retries_that_were_in_the_queue_are_held_back_when_asked_for() -> None:
     world = World()
     grants = granted(world, 40, timeout_sec=600, lease_sec=600)

@@ -82,6 +82,13 @@ def test_lowering_the_cap_takes_no_job_away() -> None:
     assert world.register("d", every_sec=60).code == "too_many_jobs"
 
 
+def test_zero_jobs_close_registration() -> None:
+    world = World()
+    world.configure(max_jobs=0)
+    refused = world.register("a", every_sec=60)
+    assert (refused.status, refused.code, refused.limit) == (429, "too_many_jobs", 0)
+
+
 def registrations(world: World, count: int, first: int = 0) -> list[CommandDone]:
     commands = [
         RegisterJob(

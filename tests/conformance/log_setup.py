@@ -18,6 +18,7 @@ from streams.transport.log import (
     GroupReader,
     Isolation,
     Log,
+    LogRetriable,
     Outgoing,
     Reader,
     Rebalance,
@@ -169,7 +170,14 @@ class Setup:
 
     def in_log(self, tp: TopicPartition, count: int) -> None:
         """Waits until so many offsets of the partition are taken, committed or not."""
-        until(lambda: self.log.end_offset(tp, Isolation.UNCOMMITTED) >= count)
+
+        def taken() -> bool:
+            try:
+                return self.log.end_offset(tp, Isolation.UNCOMMITTED) >= count
+            except LogRetriable:
+                return False  # a topic just made has no leader for a moment
+
+        until(taken)
 
     def silence(self, member: GroupReader) -> None:
         """From here on the member is not heard of: the broker's session time-out, or at once in memory."""

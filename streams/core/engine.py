@@ -129,7 +129,8 @@ class Engine:
     def open_partition(self, partition_count: int) -> None:
         """Records what the partition was made with, if that is new. Raises InvariantError if P changed.
 
-        Newer time zone data than recorded start a pass over its jobs (`rezoning`); older ones change nothing.
+        Newer time zone data than recorded start a pass over its jobs (`rezoning`). Older ones change no job,
+        and are recorded: what is planned with them is for the next pass.
         """
         tx = self._open()
         known = self.state.meta()
@@ -145,6 +146,7 @@ class Engine:
         elif known.tz_version > TZ_VERSION:
             detail = f"tzdata {TZ_VERSION} is older than the partition's {known.tz_version}"
             tx.alert("tz_shift", "", detail)
+            self._record_meta(tx, partition_count)
 
     def alert(self, kind: str, detail: str) -> None:
         """Records what operators were told at once, by metric and log line."""

@@ -116,6 +116,30 @@ def test_an_owner_with_older_data_keeps_what_is_stored_and_says_so(monkeypatch: 
     assert world.cursor("moved") == stored
 
 
+def test_what_an_owner_with_older_data_planned_is_recomputed_by_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Processes get new data one by one, and partitions go back and forth meanwhile."""
+    world = World("2026-11-20T00:00:00Z")
+    reopen(world)
+    with_old_data(monkeypatch)
+    reopen(world)
+    world.register("moved", cron=NINE_IN_WINTER, time_zone=ZONE)
+    assert format_instant(world.cursor("moved").next_ms) == "2026-12-15T17:00:00Z"
+    assert world.rebuilt().digest() == world.engine.digest()
+    with_new_data(monkeypatch)
+    reopen(world)
+    world.run()
+    assert format_instant(world.cursor("moved").next_ms) == "2026-12-15T16:00:00Z"
+    meta = world.engine.state.meta()
+    assert meta is not None
+    assert meta.tz_version == zones.TZ_VERSION
+    logged = len(world.types)
+    reopen(world)
+    world.run()
+    assert len(world.types) == logged
+
+
 def test_the_shift_is_in_the_log(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     with_new_data(monkeypatch)
     reopen(world)

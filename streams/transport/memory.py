@@ -349,6 +349,10 @@ class MemoryLog:
         """Ends transactions older than the time-out; every call that looks at the log does so first."""
         self.cluster.expire(self.now_ms())
 
+    def open_since_ms(self, transactional_id: str) -> int | None:
+        """When the id's transaction began that is open now."""
+        return self.cluster.open_since_ms(transactional_id)
+
     def write_markers(self) -> None:
         """Makes visible what was committed under `Faults.late_markers`."""
         self.cluster.settle_all()

@@ -276,6 +276,10 @@ class Cluster:
         self._unfinished[transactional_id] = transaction
         return transaction
 
+    def open_since_ms(self, transactional_id: str) -> int | None:
+        transaction = self._unfinished.get(transactional_id)
+        return transaction.started_ms if transaction and transaction.state is State.OPEN else None
+
     def add_offset(self, transaction: Transaction, group: Group, tp: TopicPartition, offset: int) -> None:
         transaction.offsets[group.name, tp] = offset
         pending = group.pending.setdefault(tp, [])

@@ -29,6 +29,8 @@ class Hazards:
     p_commit_unknown: float = 0.0
     p_crash_at_step: float = 0.0
     p_freeze_at_step: float = 0.0
+    p_fetch_late: float = 0.0
+    """Of each poll of `work`: what is in the log comes to the process later."""
     every_crash_sec: float = 0.0
     every_freeze_sec: float = 0.0
     every_rebalance_sec: float = 0.0
@@ -72,6 +74,7 @@ _MOST = Hazards(
     p_commit_unknown=0.01,
     p_crash_at_step=0.003,
     p_freeze_at_step=0.002,
+    p_fetch_late=0.01,
     every_crash_sec=45.0,
     every_freeze_sec=50.0,
     every_rebalance_sec=25.0,

@@ -9,19 +9,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from schemas.topics import Topics
 from streams.ambient import Chance, Clock
 from streams.config import ProcessorSettings
 from streams.runtime.checkpoint import Step
-from streams.runtime.partition import Ambient, GivenUp
+from streams.runtime.partition import Ambient, GivenUp, PartitionState
 from streams.runtime.processor import Processor
 from streams.runtime.telemetry import Telemetry
 from streams.runtime.wiring import build
 from streams.store.memory import MemoryFolder
+from streams.transport.log import Log
 from streams.transport.memory import MemoryLog
 from tests.simulation.agenda import Agenda, MachineTime
 from tests.simulation.bucket import Bucket
+from tests.simulation.fetching import FetchingLog
 from tests.simulation.hazards import Counts, Hazards
 
 SESSION_MS = 6_000
@@ -32,6 +35,7 @@ RESTORING_MS = (5, 60)
 RESTART_MS = (200, 14_000)
 FREEZES_MS = ((20, 400), (2_000, 5_000), (6_500, 16_000), (20_000, 40_000))
 """A hiccup; shorter than the session; longer than session and transaction time-out; much longer."""
+FETCHES_LATE_MS = ((50, 500), (2_000, 7_000))
 FROZEN_AT_A_TIME = 2
 """Those in the middle of a step: each holds the frames of the run that goes on inside it."""
 WALL_STEPS_MS = (-3_600_000, -30_000, -900, 900, 30_000, 3_600_000)
@@ -120,6 +124,8 @@ class Server:
         self._backups: list[MemoryFolder] = []
         self._next_ms: int | None = None
         self._frozen_until_ms = 0
+        self._fetched_at_ms = 0
+        self._left_open_ms: int | None = None
         self._killed = False
         self._turns = 0
 
@@ -137,6 +143,7 @@ class Server:
             around.counts["started with a wrong clock"] += 1
         self._time = MachineTime(around.agenda, drift, off_ms)
         self._frozen_until_ms, self._killed, self._next_ms = 0, False, None
+        self._left_open_ms = None
         self.in_step = True
         try:
             self.processor = self._build()
@@ -161,9 +168,16 @@ class Server:
         clock = Clock(time.wall_ms, time.monotonic_ms)
         ambient = Ambient(clock, time.monotonic_ms, Chance(self.around.chance.random()).random)
         around = self.around
-        return build(
-            settings, around.log, self.folder, ambient, Watched(self), self._on_step, objects=around.bucket
-        )
+        log = cast(Log, FetchingLog(around.log, around.topics.work, self._fetch_is_late))
+        return build(settings, log, self.folder, ambient, Watched(self), self._on_step, objects=around.bucket)
+
+    def _fetch_is_late(self) -> bool:
+        around, chance = self.around, self.around.chance
+        if chance.random() < around.hazards.p_fetch_late:
+            around.counts["fetch late"] += 1
+            late_ms = chance.randint(*chance.choice(FETCHES_LATE_MS))
+            self._fetched_at_ms = max(self._fetched_at_ms, around.agenda.now_ms + late_ms)
+        return around.agenda.now_ms < self._fetched_at_ms
 
     def stop(self) -> None:
         """As an operator stops it: partitions are handed over."""
@@ -317,7 +331,18 @@ class Server:
         if self._killed:
             self._die("killed")
             return
+        self._look_at_transaction(self.processor)
         self.wake(self._pause_ms())
+
+    def _look_at_transaction(self, processor: Processor) -> None:
+        """What became of a transaction of unknown outcome is asked by ending it first: whoever restores
+        partitions has none of its own open from one step to the next."""
+        restoring = any(each.state is PartitionState.RESTORING for each in processor.ownership)
+        open_ms = self.around.log.open_since_ms(f"{self.around.topics.namespace}.{self.name}.0")
+        left_open_ms = open_ms if restoring else None
+        if left_open_ms is not None and left_open_ms == self._left_open_ms:
+            self.around.complain(f"{self.name}: waits for its own transaction, open since {open_ms}")
+        self._left_open_ms = left_open_ms
 
     def _pause_ms(self) -> int:
         """How long until its next step if nothing comes."""

@@ -27,6 +27,7 @@ SOMETIMES = (
     "crash between steps",
     "deployed",
     "disk lost",
+    "fetch late",
     "frozen",
     "frozen in a step",
     "herd",

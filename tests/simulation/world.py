@@ -252,7 +252,10 @@ class World:
             self.log.faults.late_markers = False
             self.log.write_markers()
 
-        self.agenda.after(self.chance.randint(50, 3_000), written)
+        late_ms = self.chance.randint(50, 3_000)
+        self.agenda.after(late_ms, written)
+        if self.chance.random() < 0.5:  # and partitions are taken over meanwhile
+            self.agenda.after(self.chance.randint(1, late_ms), self._rebalance)
 
     # -- the phases
 

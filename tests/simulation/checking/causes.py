@@ -1,10 +1,12 @@
 """Every record of `commands` and `work` is decided once and in order, and what a worker's word changes is its
-own. Log lag is not death: a lease ends only after every word of its holder that came in time was decided.
+own. None is passed over: behind the outcome that its holder reported no execution runs on. Log lag is not
+death: a lease ends only after every word of its holder that came in time was decided.
 """
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -21,7 +23,7 @@ from schemas.commands import (
     Release,
     WorkCommand,
 )
-from schemas.entities import Execution
+from schemas.entities import Execution, ExecutionStatus
 from schemas.events import (
     AttemptFailed,
     Event,
@@ -63,6 +65,8 @@ class Words:
         self.at: dict[int, Reports] = {}
         self.of: dict[Holder, list[tuple[int, int]]] = defaultdict(list)
         """Stamp and offset of each word."""
+        self.outcomes: list[tuple[int, Holder]] = []
+        """Offset and holder of each word that ends a lease, in order."""
         for offset, stamped_ms, command in work:
             if not isinstance(command, Reports):
                 continue
@@ -70,6 +74,19 @@ class Words:
             for item in command.items:
                 holder = (command.tenant, item.execution_id, item.worker_id, item.lease_epoch)
                 self.of[holder].append((stamped_ms, offset))
+                if not isinstance(item, Beat):
+                    self.outcomes.append((offset, holder))
+
+    def ended(self, first: int, end: int) -> Iterator[tuple[int, Holder]]:
+        """The outcomes among first <= offset < end."""
+        at = bisect_left(self.outcomes, first, key=_offset)
+        while at < len(self.outcomes) and self.outcomes[at][0] < end:
+            yield self.outcomes[at]
+            at += 1
+
+
+def _offset(outcome: tuple[int, Holder]) -> int:
+    return outcome[0]
 
 
 def check_causes(part: Sequence[Happened], words: Words, clock_slack_ms: int) -> Iterator[str]:
@@ -92,6 +109,8 @@ def check_causes(part: Sequence[Happened], words: Words, clock_slack_ms: int) ->
                     yield f"partition {happened.partition}: {name} go back from {decided[name]} to {position}"
             for each in pending:
                 yield from _check_order(each, decided, carried)
+            for offset, holder in words.ended(decided["work"], carried["work"]):
+                yield from _check_ended(offset, holder, newest)
             decided, pending = carried, []
     if pending:
         yield f"partition {pending[0].partition}: a transaction without positions"
@@ -122,6 +141,16 @@ def _check_word(key: str, event: Event, newest: dict[str, Execution], words: Wor
     said = [(item.worker_id, item.lease_epoch) for item in command.items if isinstance(item, kind)]
     if (held.worker_id, held.lease_epoch) not in said:
         yield f"{key}: {type(event).__name__} for {said}, held by {held.worker_id} at {held.lease_epoch}"
+
+
+def _check_ended(offset: int, holder: Holder, newest: dict[str, Execution]) -> Iterator[str]:
+    """The transaction that decided an outcome, or one before it, ended the lease."""
+    tenant, execution_id, worker_id, epoch = holder
+    held = newest.get(f"exec:{tenant}/{execution_id}")
+    if held is None or held.status is not ExecutionStatus.RUNNING:
+        return
+    if (held.worker_id, held.lease_epoch) == (worker_id, epoch):
+        yield f"{tenant}/{execution_id}: runs on at {epoch} behind work@{offset}, its holder's outcome"
 
 
 class _Ends:

@@ -11,13 +11,17 @@ from streams.core.engine import Engine
 from streams.core.state import State
 from streams.runtime import checkpoint
 from streams.runtime.checkpoint import Checkpoint, Draft, Failure, Step
+from streams.runtime.deciding import Turn
 from streams.runtime.mark import Mark, Positions, write_marked
 from streams.runtime.ownership import Ownership
+from streams.runtime.partition import Settlement
 from streams.runtime.recovery import Recovery
+from streams.runtime.restore import Restore
 from streams.runtime.snapshots import Library, Manifest
 from streams.runtime.tail import Tail
 from streams.runtime.turns import Turns
 from streams.store.kv import Batch
+from streams.transport.log import Isolation
 from streams.transport.memory import MemoryTransactionalWriter
 from tests.simulation.mutants.mutation import Mutation, change
 
@@ -217,6 +221,39 @@ def _tail_keeps_the_oldest() -> None:
     change(Tail, "read", make)
 
 
+def _settlement_end_is_stale() -> None:
+    """What `work` held is asked once, and taken for what it holds whenever a lease is about to end."""
+    ends: dict[Settlement, int] = {}
+
+    def make(original: Any) -> Any:
+        def ask(self: Settlement, now_ms: int, end_offset: Any) -> None:
+            original(self, now_ms, lambda: ends.setdefault(self, end_offset()))
+
+        return ask
+
+    change(Settlement, "ask", make)
+
+
+def _replay_to_the_stable_end() -> None:
+    def make(original: Any) -> Any:
+        def fetch_stable(self: Recovery, restore: Restore) -> None:
+            original(self, restore)
+            events = self._events(restore.partition)
+            restore.target = min(restore.target, self._log.end_offset(events, Isolation.COMMITTED))
+
+        return fetch_stable
+
+    change(Recovery, "_fetch_stable", make)
+
+
+def _own_transaction_left_open() -> None:
+    change(Checkpoint, "renew", lambda original: lambda self: None)
+
+
+def _refused_batch_forgotten() -> None:
+    change(Turn, "give_back", lambda original: lambda self: self.engine.abort())
+
+
 def _cache_survives_an_abort() -> None:
     change(State, "forget_decoded", lambda original: lambda self: None)
 
@@ -240,5 +277,19 @@ OF_RUNTIME = (
     Mutation("foreign snapshot", "a take-over begins with another partition's state", _foreign_snapshot),
     Mutation("tombstone missed", "replay keeps what was forgotten", _tombstone_missed),
     Mutation("tail keeps the oldest", "replay misses the newest event of a key", _tail_keeps_the_oldest),
+    Mutation(
+        "settlement end stale", "a lease ends before a word that came late was read", _settlement_end_is_stale
+    ),
+    Mutation(
+        "replay to the stable end",
+        "a new owner misses what is committed and unmarked",
+        _replay_to_the_stable_end,
+    ),
+    Mutation(
+        "own transaction left", "who is in doubt waits for its own transaction", _own_transaction_left_open
+    ),
+    Mutation(
+        "refused batch forgotten", "what was decided in vain is not decided again", _refused_batch_forgotten
+    ),
     Mutation("cache survives an abort", "decisions see what never happened", _cache_survives_an_abort),
 )

@@ -48,8 +48,11 @@ class Indexes:
             count = self.number(keys.backlog(pool_key, priority, owner))
             return iter([(owner, count)] if count else [])
         first = keys.backlog(pool_key, priority, "")
-        middle = keys.backlog(pool_key, priority, behind) + b"\x00" if behind else first
-        entries = chain(self._kv.scan(middle, keys.after(first)), self._kv.scan(first, middle))
+        end = keys.after(first)
+        middle = keys.backlog(pool_key, priority, behind) + b"\x00" if behind else end
+        entries = self._kv.scan(first, middle)
+        if behind:
+            entries = chain(self._kv.scan(middle, end), entries)
         return ((key[len(first) :].decode(), int.from_bytes(count, "big")) for key, count in entries)
 
     def lines(self, behind: bytes, limit: int) -> list[tuple[bytes, str, str, str]]:

@@ -61,7 +61,8 @@ class Partition:
         if self._compacted and record.key is None:
             raise LogRefused(f"{self.tp}: a compacted topic takes no record without a key")
         size = BATCH_OVERHEAD_BYTES + len(record.key or b"") + len(record.value or b"")
-        size += sum(len(name) + len(value) for name, value in record.headers.items())
+        if record.headers:
+            size += sum(len(name) + len(value) for name, value in record.headers.items())
         if size > self._max_bytes:
             raise LogRefused(f"{self.tp}: a record of {size} bytes is larger than {self._max_bytes}")
 

@@ -36,14 +36,13 @@ class Agenda:
         """`ms` from now, at the earliest behind everything of now."""
         heapq.heappush(self._queue, (self.now_ms + max(0, ms), next(self._numbers), what))
 
-    def run_until(self, end_ms: int, done: Callable[[], bool] | None = None) -> None:
-        """Everything up to `end_ms`, or until `done` says so; time then stands at `end_ms` or there."""
-        while self._queue and self._queue[0][0] <= end_ms:
-            if done is not None and done():
-                return
-            when_ms, _, what = heapq.heappop(self._queue)
-            # A nested run may have gone further already.
-            self.now_ms = max(self.now_ms, when_ms)
+    def run_until(self, end_ms: int) -> None:
+        """Everything up to `end_ms`; time then stands there."""
+        queue = self._queue
+        while queue and queue[0][0] <= end_ms:
+            when_ms, _, what = heapq.heappop(queue)
+            if when_ms > self.now_ms:  # a nested run may have gone further already
+                self.now_ms = when_ms
             self.happened += 1
             if self.happened > HAPPENINGS_MAX:
                 raise Restless(f"more than {HAPPENINGS_MAX} happenings: something does not come to rest")

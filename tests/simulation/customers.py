@@ -42,7 +42,8 @@ MEAN_PAUSE_SEC = 1.8
 HERD = (20, 50)
 RUSH = (30, 70)
 
-_ORACLE = Oracle()
+ORACLE = Oracle()
+"""Of all runs of a process: it knows the occurrences of a day when it is asked again."""
 Build = Callable[[dict[str, Any]], JobCommand]
 
 
@@ -254,7 +255,7 @@ class Customer:
         if job.schedule.kind is ScheduleKind.ONCE:
             return
         since_ms = max(job.created_ms, now_ms - 60_000)
-        past = _ORACLE.between(job.schedule, since_ms, now_ms - 10_000)
+        past = ORACLE.between(job.schedule, since_ms, now_ms - 10_000)
         if not past:
             return
         chosen = tuple(sorted(chance.sample(past, min(len(past), 4))))
@@ -277,7 +278,7 @@ class Customer:
     def _cancel_execution(self, known: Known) -> None:
         """The next one of the schedule, as it would be called."""
         job, now_ms = known.job, self.around.agenda.now_ms
-        ahead = _ORACLE.between(job.schedule, now_ms, now_ms + 60_000)
+        ahead = ORACLE.between(job.schedule, now_ms, now_ms + 60_000)
         if ahead:
             execution_id = scheduled_execution_id(job.job_id, job.incarnation, ahead[0])
             self.request(job.job_id, lambda envelope: CancelExecution(**envelope, execution_id=execution_id))

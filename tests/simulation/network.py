@@ -62,6 +62,8 @@ class Network:
         if record.topic not in self._unreliable:
             return None
         hazards, drawn = self.hazards, self._chance.random()
+        if drawn >= hazards.p_message_lost + hazards.p_message_twice + hazards.p_message_late:
+            return None
         for kind, fault, probability in (
             ("lost", PlainFault.DROP, hazards.p_message_lost),
             ("twice", PlainFault.DUPLICATE, hazards.p_message_twice),

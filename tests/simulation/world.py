@@ -25,7 +25,7 @@ from tests.simulation import hazards as hazards_of
 from tests.simulation.agenda import Agenda
 from tests.simulation.bucket import Bucket
 from tests.simulation.checking.replay import Replicas
-from tests.simulation.customers import Customer
+from tests.simulation.customers import ORACLE, Customer
 from tests.simulation.hazards import NONE, Counts, Hazards
 from tests.simulation.history import History
 from tests.simulation.jobs import SHARED_POOL
@@ -92,6 +92,7 @@ class World:
         self.history = History(self.log, self.topics, self.partitions)
         self.replicas = Replicas(self.history)
         self.journal = Journal()
+        self.oracle = ORACLE
         self.network = Network(self.agenda, self.log, self.topics, chance, self.counts)
         self.shards = {f"t{n}": chance.choice((1, 1, 2)) for n in range(chance.randint(2, 3))}
         self._configure()

@@ -11,7 +11,6 @@ import heapq
 from collections.abc import Iterator, Sequence
 
 from projections.checker.checker import Checker
-from projections.checker.oracle import Oracle
 from schemas import codec
 from schemas.commands import WorkCommand
 from schemas.events import ExecutionDeadLettered, TenantConfigured
@@ -27,8 +26,6 @@ from tests.simulation.world import World
 
 GRACE_MS = 10_000
 """What was due so shortly before the end of the run may not be decided yet."""
-_ORACLE = Oracle()
-"""One for all runs of a process: it knows the occurrences of a day when it is asked again."""
 
 
 def violations(world: World) -> Iterator[str]:
@@ -54,7 +51,7 @@ def violations(world: World) -> Iterator[str]:
 
 
 def _check_log(world: World, words: Sequence[Sequence[Said]]) -> Iterator[str]:
-    checker = Checker(oracle=_ORACLE)
+    checker = Checker(oracle=world.oracle)
     for partition, said in enumerate(words):
         for offset, _, command in said:
             checker.word(partition, offset, command)

@@ -95,7 +95,7 @@ _MOST = Hazards(
     p_worker_dies=0.03,
     p_run_stuck=0.04,
     p_run_slow=0.1,
-    p_run_reported_late=0.3,
+    p_run_reported_late=0.8,
     p_bucket_fails=0.05,
     every_bucket_damage_sec=4.0,
 )

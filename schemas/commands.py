@@ -179,6 +179,7 @@ class RequestWork(Command, kw_only=True):
 
     `grants_seen`: grants of this partition to this session and pool that the asker had seen when it sent
     this. `park_sec` counts from the broker's timestamp. `ack`: answer with `WorkSeen` whatever happens.
+    `running_max`: its credit is used only while fewer of the pool run in this partition; 0: no such bound.
     """
 
     pool: str
@@ -187,6 +188,7 @@ class RequestWork(Command, kw_only=True):
     park_sec: int
     slots: tuple[Slot, ...] = ()
     ack: bool = False
+    running_max: int = 0
 
 
 class LeaseRef(Record):

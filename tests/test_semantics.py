@@ -13,6 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARING, CAPS, BREAKER = "core/test_sharing", "core/test_caps", "core/test_breaker"
+SHARES = "api/test_shares"
 LATENESS, ALERTS, LIMITS = "core/test_lateness", "core/test_alerts", "core/test_limits"
 
 SENTENCES: list[tuple[str, str, str]] = [
@@ -24,6 +25,8 @@ SENTENCES: list[tuple[str, str, str]] = [
     ("A turn whose priority", SHARING, "test_a_turn_whose_priority_has_nothing_goes_to_the_highest_that_has"),
     ("Where a pool is in its", "checker/test_turns", "test_turns_go_on_over_owners_of_the_partition"),
     ("Shares are held", SHARING, "test_endless_backlogs_hold_slots_by_weight_however_long_they_run"),
+    ("A slot is *held*", SHARES, "test_also_of_a_few_slots_when_runs_of_one_tenant_do_not_end"),
+    ("With endless backlogs", SHARES, "test_also_through_several_api_processes"),
     ("With more than 500", SHARING, "test_more_tenants_than_one_pass_may_see_all_have_their_turn"),
     ("Blocked executions", "core/test_exclusion", "test_only_one_is_in_the_queue"),
     (
@@ -38,7 +41,9 @@ SENTENCES: list[tuple[str, str, str]] = [
     ("A cancelled or timed-out", CAPS, "test_a_run_that_is_over_counts_until_its_lease_ends"),
     ("Exact for a tenant", CAPS, "test_what_runs_counts_after_a_crash"),
     ("of several shards", CAPS, "test_a_cap_is_split_over_shards_and_none_gets_nothing"),
-    ("A shared pool's", SHARING, "test_a_tenant_has_half_of_a_shared_pool_unless_the_pool_says_otherwise"),
+    ("A shared pool's", SHARES, "test_slots_are_held_by_weight"),
+    ("over all of them", SHARES, "test_the_pool_s_cap_is_exceeded_by_less_than_one_for_each_api_process"),
+    ("Half of it", SHARING, "test_a_tenant_has_half_of_a_shared_pool_unless_the_pool_says_otherwise"),
     ("without either", SHARING, "test_in_a_pool_without_bounds_a_tenant_has_its_own_cap_alone"),
     ("A paused pool or tenant", CAPS, "test_a_paused_pool_grants_nothing_and_goes_on_where_it_was"),
     ("runs go on", CAPS, "test_the_time_to_start_goes_on_while_a_pool_is_paused"),

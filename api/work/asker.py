@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 from api.work.away import Away
 from api.work.credit import Ledger, Offers, Report
 from api.work.placing import Draft, Plan, Room
-from api.work.shares import Underway
 from api.work.waiting import Checks, Claim, Recent, Waiting
 from schemas.commands import Slot
 from schemas.replies import Grant, Granted, WorkHinted, WorkSeen
@@ -58,6 +57,7 @@ class Request:
     seq: int
     grants_seen: int
     slots: tuple[Slot, ...]
+    running_max: int
 
 
 @dataclass(slots=True)
@@ -86,7 +86,6 @@ class Asker:
         self._away = Away(now)
         self._checks = Checks(partitions)
         self._fairness = Fairness()
-        self._underway = Underway()
         self._granted = Recent(now)
         self._answered = Recent(now)
         self._actions = Actions()
@@ -254,8 +253,8 @@ class Asker:
         self._plan_soon(now)
 
     def _plan_soon(self, now: float) -> None:
-        if self._plan_at is None:
-            self._plan_at = max(now, self._planned_at + self._pace_sec)
+        at = max(now, self._planned_at + self._pace_sec)
+        self._plan_at = at if self._plan_at is None else min(at, self._plan_at)
 
     def _alarm(self, at: float, token: int) -> None:
         heapq.heappush(self._alarms, (at, token))
@@ -346,7 +345,7 @@ class Asker:
         draft = Draft(ledgers)
         self._follow_workers(ledgers, draft)
         whole = now < self._busy_until or any(each.report.backlog > BUSY_WORK for each in ledgers)
-        plan = Plan(ledgers, draft, self._room, self.offers, self._fairness, self._underway, now, whole=whole)
+        plan = Plan(ledgers, draft, self._room, self.offers, self._fairness, now, whole=whole)
         self._capped = plan.make(self.max_running)
         cost_sec = 0.0
         for number, ledger in enumerate(ledgers):
@@ -356,6 +355,8 @@ class Asker:
                 slots = self._send(ledger, draft.target(number), checks, now)
                 cost_sec += PACE_SEC_PER_REQUEST + slots * PACE_SEC_PER_SLOT
         self._pace_sec = min(PACE_SEC_MAX, cost_sec)
+        if plan.begins_at > now:
+            self._plan_at = plan.begins_at
 
     def _follow_workers(self, ledgers: Sequence[Ledger], draft: Draft) -> None:
         """What changed for workers since the last plan: less room takes credit away, free room can be
@@ -398,7 +399,7 @@ class Asker:
         number = ledger.number
         seq = ledger.send(target, claims, now)
         self._checks.asked(partition, seq, named + extra)
-        self._actions.requests.append(Request(partition, seq, number, tuple(slots)))
+        self._actions.requests.append(Request(partition, seq, number, tuple(slots), ledger.running_max))
         return len(slots)
 
 

@@ -21,6 +21,9 @@ SLACK_SEC = 5.0
 """Beyond that: clocks, and a reply on its way. Later than this nothing of a request can take effect."""
 SILENT_SEC = 4.0
 """A partition that owes an answer for so long has no owner; its credit is better placed elsewhere."""
+FIRST_WORD_SEC = 0.5
+"""The first word of a partition is awaited so long: without it nobody knows whose work waits there."""
+NEVER = -1e9
 RENEW_SEC = 5.0
 RENEW_SILENT_SEC = 1.0
 """Asked more often while it is silent, so that work waits no longer than this once it has an owner again."""
@@ -113,10 +116,12 @@ class Ledger:
     """How many of each tenant run there."""
     wanting_since: float = 0.0
     """Since when it has work that nobody here was offered; 0: it has none."""
-    sent_at: float = -1e9
-    heard_at: float = -1e9
+    sent_at: float = NEVER
+    heard_at: float = NEVER
     owing_since: float | None = None
     """When the oldest request was sent that it has not answered."""
+    running_max: int = 0
+    """Its credit is to be used only while fewer run there; 0: no such bound."""
     claims: dict[str, str] = field(default_factory=dict)
     """Worker to claim, as in the newest request."""
     in_parts: set[str] = field(default_factory=set)
@@ -144,6 +149,12 @@ class Ledger:
             for worker_id, credit in sent.credit.items():
                 most[worker_id] = max(most.get(worker_id, 0), credit)
         return sum(most.values()) - self.placed_total
+
+    def usable(self) -> int:
+        """How much credit it can use, as far as known."""
+        if not self.running_max:
+            return self.report.backlog
+        return max(0, min(self.report.backlog, self.running_max - self.report.running))
 
     def holds_credit(self) -> bool:
         """Whether it can grant anything at all."""
@@ -222,6 +233,12 @@ class Ledger:
     def silent(self, now: float) -> bool:
         """Whether it seems to have no owner."""
         return self.owing_since is not None and now - self.owing_since > SILENT_SEC
+
+    def first_word_until(self, now: float) -> float:
+        """How long its first word is awaited."""
+        if self.heard_at > NEVER:
+            return NEVER
+        return (now if self.owing_since is None else self.owing_since) + FIRST_WORD_SEC
 
     def renew_at(self, now: float) -> float:
         """When it should hear from us again."""

@@ -165,6 +165,7 @@ class Desk:
             park_sec=PARK_SEC,
             slots=request.slots,
             ack=True,
+            running_max=request.running_max,
         )
         delivered = partial(self._delivered, request)
         try:

@@ -9,10 +9,10 @@ there.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from api.work.credit import Ledger, Offers
-from api.work.shares import Underway, allot
+from api.work.shares import allot
 from streams.core.fairness import Fairness
 from streams.core.limits import SLOTS_PER_REQUEST_MAX
 
@@ -112,16 +112,18 @@ class Plan:
         room: Room,
         offers: Offers,
         fairness: Fairness,
-        underway: Underway,
         now: float,
         *,
         whole: bool = False,
     ) -> None:
         self._ledgers, self._draft, self._room, self._offers = ledgers, draft, room, offers
-        self._fairness, self._underway, self._now, self._whole = fairness, underway, now, whole
+        self._fairness, self._now, self._whole = fairness, now, whole
+        self._is_scarce = self._is_divided = self._is_capped = False
         self._numbers = {ledger.partition: number for number, ledger in enumerate(ledgers)}
         self._budget = room.total
         silent = {number for number, ledger in enumerate(ledgers) if ledger.silent(now)}
+        self.begins_at = max(ledger.first_word_until(now) for ledger in ledgers) if len(ledgers) > 1 else now
+        """Room is not offered before it is known whose work waits where."""
         # Nobody answers at all: then waiting where we are is as good as anything.
         self._live = [n for n in range(len(ledgers)) if n not in silent] or list(range(len(ledgers)))
         if len(silent) < len(ledgers):
@@ -131,13 +133,17 @@ class Plan:
     def make(self, max_running: int) -> bool:
         """True if only `max_running` keeps work from being offered room. It is the bound of the pool over all
         partitions, 0: none; what runs, may still be granted or is offered now stays within."""
+        if self._now < self.begins_at:
+            return False
         if max_running:
+            self._is_capped = True
             self._whole = False  # what is more than needed would be missing elsewhere
             running = sum(ledger.report.running for ledger in self._ledgers)
             self._budget = min(self._room.total, max_running - running - self._offers.total)
             if self._budget < 0:
                 self._take_back(-self._budget, all_of_it=True)
         self._offer_to_the_needy()
+        self._unbind()
         if max_running and self._budget <= 0 and self._room.total:
             return bool(self._needs())
         self._call_back_idle()
@@ -156,20 +162,29 @@ class Plan:
 
     def _offer_to_the_needy(self) -> None:
         """Each as much as it needs; if there is not enough, by shares."""
-        needs = self._needs() if self._budget > 0 else {}
-        if not needs:
+        needs = self._needs()
+        self._is_scarce = sum(needs.values()) > max(0, self._budget)
+        self._is_divided = self._is_scarce and self._are_several(needs)
+        if not needs or self._budget <= 0:
             return
         before = list(self._draft.totals)
-        wanted = allot(self._ledgers, needs, self._budget, self._fairness, self._underway, self._now)
+        wanted = allot(self._ledgers, needs, self._budget, self._fairness, self._now)
         if self._whole:
             self._hand_out_whole(wanted)
         else:
             self._hand_out(wanted)
         for number, need in needs.items():
             given = self._draft.totals[number] - before[number]
+            if given and self._is_divided:
+                # The rest of a worker's room is there for what is granted anyhow.
+                self._bound(number, before[number] + min(given, wanted[number]))
             # Who got something and needs more stands behind those who got nothing.
             if given:
                 self._ledgers[number].wanting_since = self._now if given < need else 0.0
+
+    def _are_several(self, places: Iterable[int]) -> bool:
+        """Whether work of more than one tenant waits there."""
+        return len({row.tenant for place in places for row in self._ledgers[place].report.waiting}) > 1
 
     def _hand_out(self, wanted: dict[int, int]) -> None:
         """A worker of its own for each partition, if there are enough; what is left of one serves others."""
@@ -216,6 +231,7 @@ class Plan:
             if moved > 0:
                 self._draft.put(home, worker, credit - moved)
                 self._draft.put(number, worker, self._draft.target(number).get(worker, 0) + moved)
+                self._bound(number, self._draft.totals[number])
                 units -= moved
             if units <= 0:
                 return
@@ -224,6 +240,8 @@ class Plan:
         credit = min(credit, self._room.of(worker), self._budget)
         given = self._draft.give(self._room, number, worker, credit) if credit > 0 else 0
         self._budget -= given
+        if given:
+            self._bound(number, self._draft.totals[number])
         return given
 
     def _call_back_idle(self) -> None:
@@ -239,7 +257,7 @@ class Plan:
         for number in sorted(self._live, key=lambda each: -self._ledgers[each].heard_at):
             if excess <= 0:
                 return
-            idle = self._draft.totals[number] - (0 if all_of_it else self._ledgers[number].report.backlog)
+            idle = self._draft.totals[number] - (0 if all_of_it else self._ledgers[number].usable())
             for worker, credit in list(self._draft.target(number).items()):
                 taken = min(credit, idle, credit if self._whole else excess)
                 if taken <= 0 or excess <= 0:
@@ -282,6 +300,22 @@ class Plan:
                     break
                 lacking -= workers < COVER
                 heapq.heapreplace(thin, (len(self._draft.target(number)), number))
+
+    def _bound(self, number: int, credit: int) -> None:
+        """Where tenants share what is scarce a partition uses credit only as long as no more runs there than
+        we believe: what others gave it meanwhile would come on top."""
+        ledger = self._ledgers[number]
+        is_bounded = self._is_divided or self._is_capped
+        ledger.running_max = ledger.report.running + credit if is_bounded else 0
+
+    def _unbind(self) -> None:
+        """With room for all, credit that more running than we believed keeps from being used may be used."""
+        if self._is_scarce:
+            return
+        for number, ledger in enumerate(self._ledgers):
+            if ledger.usable() < min(ledger.report.backlog, self._draft.totals[number]):
+                self._bound(number, self._draft.totals[number])
+                self._draft.touch(number)
 
     def _home(self, worker: str) -> int | None:
         """A partition that is told of the worker anyhow."""

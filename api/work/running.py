@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from schemas.replies import Waiting
 
-RATE_SEC = 0.5
+RATE_SEC = 1.0
 """How fast a tenant's rate of ends is forgotten."""
 
 

@@ -8,7 +8,6 @@ partitions report who waits and how many run; what was granted or offered since 
 from __future__ import annotations
 
 import heapq
-import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,36 +20,11 @@ from streams.core.priorities import by_turn
 
 STEPS = 256
 """Decisions about one lot of room; a larger lot goes in larger pieces."""
-USUAL_SEC = 1.0
-"""Over so long what is on its way is averaged."""
-LEAST = 0.01
-"""Less than that is nothing, if nothing more comes."""
 POOL = ""
 """A `Fairness` of its own for each pool: it needs no name."""
 
 
 Key = tuple[float, float, str]
-
-
-class Underway:
-    """How much credit of each tenant is on its way on average, lately."""
-
-    def __init__(self) -> None:
-        self._usual: dict[str, float] = {}
-        self._seen_at = 0.0
-
-    def see(self, offered: Mapping[str, int], now: float) -> Mapping[str, float]:
-        """So much it is now; what is usual."""
-        part = 1 - math.exp((self._seen_at - now) / USUAL_SEC)
-        self._seen_at = now
-        usual: dict[str, float] = {}
-        for tenant in self._usual.keys() | offered.keys():
-            before = self._usual.get(tenant, 0.0)
-            value = before + part * (offered.get(tenant, 0) - before)
-            if value > LEAST or tenant in offered:
-                usual[tenant] = value
-        self._usual = usual
-        return usual
 
 
 @dataclass(slots=True, eq=False)
@@ -68,7 +42,6 @@ def allot(
     needs: Mapping[int, int],
     budget: int,
     fairness: Fairness,
-    underway: Underway,
     now: float,
 ) -> dict[int, int]:
     """How much each partition (by its place among the ledgers) gets of `budget`, at most what it needs.
@@ -77,7 +50,7 @@ def allot(
         for number, need in needs.items():
             _allot_all(ledgers[number], need)
         return dict(needs)
-    loads = _loads(ledgers, underway, now)
+    loads = _loads(ledgers, now)
     queues = {
         priority: [(_key(line, loads, fairness), line) for line in lines]
         for priority, lines in _lines(ledgers, needs).items()
@@ -160,19 +133,14 @@ def _lines(ledgers: Sequence[Ledger], needs: Mapping[int, int]) -> dict[str, lis
     return lines
 
 
-def _loads(ledgers: Sequence[Ledger], underway: Underway, now: float) -> dict[str, float]:
-    """What each tenant runs or was offered, over all partitions, less what is usually on its way: slots that
-    are not held count for nobody, else who has short runs, and always some on their way, would hold less."""
+def _loads(ledgers: Sequence[Ledger], now: float) -> dict[str, float]:
+    """What each tenant holds over all partitions: what it runs, and what was offered for its sake. So a slot
+    on its way to the next run counts for whose run that is, and nobody pays for the turn-around of others."""
     loads: dict[str, float] = {}
     for ledger in ledgers:
-        for tenant, count in ledger.running.now(now).items():
-            loads[tenant] = loads.get(tenant, 0) + count
-    offered: dict[str, int] = {}
-    for ledger in ledgers:
-        for tenant, count in ledger.allotted.items():
-            offered[tenant] = offered.get(tenant, 0) + count
-    for tenant, usual in underway.see(offered, now).items():
-        loads[tenant] = loads.get(tenant, 0) + offered.get(tenant, 0) - usual
+        for counts in (ledger.running.now(now), ledger.allotted):
+            for tenant, count in counts.items():
+                loads[tenant] = loads.get(tenant, 0) + count
     return loads
 
 

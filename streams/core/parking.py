@@ -39,14 +39,17 @@ class Asker:
     number: int = 0
     interest_until_ms: int = 0
     park_until_ms: int = 0
+    running_max: int = 0
     hinted: bool = False
     told_ms: int = 0
     credits: deque[Credit] = field(default_factory=deque)
     unseen: deque[tuple[int, str]] = field(default_factory=deque)
     """(number, worker) of the newest grants that it may not have seen."""
 
-    def has_credit(self, now_ms: int) -> bool:
-        return bool(self.credits) and self.park_until_ms > now_ms
+    def has_credit(self, running: int, now_ms: int) -> bool:
+        """Whether it can take an execution while so many of the pool run here."""
+        below = not self.running_max or running < self.running_max
+        return below and bool(self.credits) and self.park_until_ms > now_ms
 
 
 class Parking:
@@ -73,6 +76,7 @@ class Parking:
         asker.number = max(asker.number, command.grants_seen)
         asker.interest_until_ms = now_ms + INTEREST_MS
         asker.park_until_ms = sent_ms + command.park_sec * 1000
+        asker.running_max = command.running_max
         asker.hinted = False
         while asker.unseen and asker.unseen[0][0] <= command.grants_seen:
             asker.unseen.popleft()
@@ -90,11 +94,11 @@ class Parking:
         askers.append(asker)
         return asker
 
-    def next_with_credit(self, pool_key: str, now_ms: int) -> Asker | None:
-        """The next session that can take an execution."""
+    def next_with_credit(self, pool_key: str, running: int, now_ms: int) -> Asker | None:
+        """The next session that can take an execution while so many of the pool run here."""
         askers = self._pools.get(pool_key)
         for _ in range(len(askers) if askers else 0):
-            if askers is not None and askers[0].has_credit(now_ms):
+            if askers is not None and askers[0].has_credit(running, now_ms):
                 return askers[0]
             if askers is not None:
                 askers.rotate(-1)
@@ -147,13 +151,14 @@ class Parking:
         """Pools that anybody asks for."""
         return list(self._pools)
 
-    def is_asked(self, pool_key: str, now_ms: int) -> bool:
+    def is_asked(self, pool_key: str, running: int, now_ms: int) -> bool:
         """Whether a session has credit here, or is to be told that there is work."""
-        return self.next_with_credit(pool_key, now_ms) is not None or bool(self.to_hint(pool_key, now_ms))
+        has_credit = self.next_with_credit(pool_key, running, now_ms) is not None
+        return has_credit or bool(self.to_hint(pool_key, now_ms))
 
-    def credit(self, pool_key: str, now_ms: int) -> int:
+    def credit(self, pool_key: str, running: int, now_ms: int) -> int:
         """Free places in all."""
-        askers = (asker for asker in self._pools.get(pool_key, ()) if asker.has_credit(now_ms))
+        askers = (asker for asker in self._pools.get(pool_key, ()) if asker.has_credit(running, now_ms))
         return sum(credit.places for asker in askers for credit in asker.credits)
 
     def to_hint(self, pool_key: str, now_ms: int) -> list[Asker]:

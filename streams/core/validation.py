@@ -314,6 +314,7 @@ def _request(command: RequestWork) -> Problems:
     yield from _range("seq", command.seq, limits.COUNTER)
     yield from _range("grantsSeen", command.grants_seen, limits.COUNTER)
     yield from _range("parkSec", command.park_sec, limits.PARK_SEC)
+    yield from _range("runningMax", command.running_max, limits.COUNTER)
     if len(command.slots) > limits.SLOTS_PER_REQUEST_MAX:
         yield _problem("slots", f"are at most {limits.SLOTS_PER_REQUEST_MAX}")
     for slot in command.slots:

@@ -382,7 +382,8 @@ class Partition(RuleBasedStateMachine):
     def who_can_be_granted_is(self, pool_key: str) -> None:
         """Nothing waits beside credit unless a cap or a pause keeps it there."""
         engine, now_ms = self.world.engine, self.world.now_ms
-        if engine._parking.next_with_credit(pool_key, now_ms) is None:
+        running = engine.state.indexes.running_in(pool_key)
+        if engine._parking.next_with_credit(pool_key, running, now_ms) is None:
             return
         engine.begin(now_ms, self.world.chance.random)
         backlog, _ = PoolOrder(engine._open(), Fairness(), pool_key, 0).waiting()

@@ -189,7 +189,8 @@ class Pools(RuleBasedStateMachine):
     def nothing_that_may_run_waits_beside_credit(self) -> None:
         engine, now_ms = self.world.engine, self.world.now_ms
         for pool_key in engine._parking.pools():
-            if engine._parking.next_with_credit(pool_key, now_ms) is not None:
+            running = engine.state.indexes.running_in(pool_key)
+            if engine._parking.next_with_credit(pool_key, running, now_ms) is not None:
                 engine.begin(now_ms, self.world.chance.random)
                 backlog, _ = PoolOrder(engine._open(), Fairness(), pool_key, 0).waiting()
                 engine.abort()

@@ -266,6 +266,7 @@ class Node:
             park_sec=PARK_SEC,
             slots=request.slots,
             ack=True,
+            running_max=request.running_max,
         )
 
         def delivered() -> None:

@@ -82,12 +82,14 @@ def match(tx: Transaction, parking: Parking, fairness: Fairness, partition: int)
     unfinished = []
     touched = len(tx.pools)
     for pool_key in dict.fromkeys((*tx.pools, *_freed(tx, parking, partition))):
-        if not parking.is_asked(pool_key, tx.now_ms):
+        running = tx.state.indexes.running_in(pool_key)
+        if not parking.is_asked(pool_key, running, tx.now_ms):
             continue
-        order = PoolOrder(tx, fairness, pool_key, partition, parking.credit(pool_key, tx.now_ms))
+        credit = parking.credit(pool_key, running, tx.now_ms)
+        order = PoolOrder(tx, fairness, pool_key, partition, credit)
         outbox = Outbox(tx, pool_key, partition)
         for _ in range(MATCHED_MAX):
-            asker = parking.next_with_credit(pool_key, tx.now_ms)
+            asker = parking.next_with_credit(pool_key, order.running, tx.now_ms)
             execution = order.next() if asker is not None else None
             if asker is None or execution is None:
                 break
@@ -189,7 +191,7 @@ def _grant(tx: Transaction, execution: Execution) -> Grant:
 def _hint(tx: Transaction, parking: Parking, pool_key: str, order: PoolOrder, partition: int) -> None:
     """Work, interest and no credit: each interested session is told once; of a shared pool again, as shares
     move, since it places its credit by them."""
-    if parking.next_with_credit(pool_key, tx.now_ms) is not None:
+    if parking.next_with_credit(pool_key, order.running, tx.now_ms) is not None:
         return
     backlog, waiting = order.waiting()
     if not backlog:

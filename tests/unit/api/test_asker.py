@@ -12,12 +12,13 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from api.work.asker import CHECK_SEC, IMPATIENT_SEC, INTEREST_SEC, Actions, Asker
-from api.work.credit import PARK_SEC, RENEW_SEC, SILENT_SEC, SLACK_SEC
+from api.work.credit import FIRST_WORD_SEC, PARK_SEC, RENEW_SEC, SILENT_SEC, SLACK_SEC
 from api.work.placing import COVER, RESERVE, Room
 from api.work.waiting import Claim
 from schemas.commands import RequestWork
 from schemas.entities import Content, Execution, ExecutionKind, ExecutionStatus, Policies, Priority
 from schemas.replies import Grant, Granted, WorkHinted, WorkSeen
+from schemas.replies import Waiting as Row
 from streams.core.parking import Parking
 
 NEWEST = 10**6
@@ -110,6 +111,11 @@ class Pool:
     def act(self, later: float = 0.0) -> Actions:
         self.now += later
         return self.asker.act(self.now)
+
+    def introduced(self) -> Actions:
+        """What is done once all partitions have said that nothing waits."""
+        self.see_all(self.act())
+        return self.act(0.1)
 
     def see_all(self, actions: Actions, backlog: int = 0) -> None:
         for request in actions.requests:
@@ -256,7 +262,7 @@ def test_a_partition_without_owner_does_not_hold_up_a_claim() -> None:
 def test_credit_moves_to_where_work_waits_once_it_is_let_go() -> None:
     pool = Pool(k=3)
     pool.claim("w")
-    actions = pool.act()
+    actions = pool.introduced()
     [home] = [p for p, placed in credits(actions).items() if placed]
     pool.see_all(actions)
     other = (home + 1) % 3
@@ -271,7 +277,7 @@ def test_credit_moves_to_where_work_waits_once_it_is_let_go() -> None:
 def test_credit_of_a_silent_partition_comes_back_in_time() -> None:
     pool = Pool(k=2)
     pool.claim("w", wait=60)
-    first = pool.act()
+    first = pool.introduced()
     [dead] = [p for p, placed in credits(first).items() if placed]
     alive = 1 - dead
     for request in first.requests:
@@ -288,6 +294,50 @@ def test_credit_of_a_silent_partition_comes_back_in_time() -> None:
                     placed_at = pool.now
     assert placed_at is not None
     assert PARK_SEC + SLACK_SEC <= placed_at <= PARK_SEC + SLACK_SEC + SILENT_SEC + RENEW_SEC
+
+
+def test_no_room_is_offered_before_it_is_known_whose_work_waits_where() -> None:
+    pool = Pool(k=3)
+    pool.claim("w", 5)
+    asked = pool.act()
+    assert credits(asked) == {0: {}, 1: {}, 2: {}}
+    for request in asked.requests[:2]:
+        pool.asker.seen(seen(request.partition, request.seq, backlog=9), pool.now)
+    assert pool.act(0.1).requests == []
+    assert pool.asker.due_at(pool.now) == FIRST_WORD_SEC  # one without an owner is not waited for longer
+    assert sum(sum(placed.values()) for placed in credits(pool.act(FIRST_WORD_SEC - 0.1)).values()) == 5
+
+
+def test_credit_is_bounded_by_what_was_known_to_run_while_tenants_share_what_is_scarce() -> None:
+    pool = Pool(k=2)
+    for number in range(3):
+        pool.claim(f"w{number}")
+    pool.see_all(pool.act())
+
+    def hint(partition: int, tenant: str, running: int, backlog: int = 9) -> None:
+        row = Row(priority=Priority.NORMAL, tenant=tenant, weight=1, backlog=backlog, running=running)
+        told = WorkHinted(
+            session="s", pool="p", partition=partition, backlog=backlog, waiting=(row,), running=running
+        )
+        pool.asker.hinted(told, pool.now)
+
+    hint(0, "red", 4)
+    hint(1, "blue", 3)
+    sent = pool.act(0.1)
+    bounds = {r.partition: r.running_max for r in sent.requests}
+    assert {p: sum(placed.values()) for p, placed in credits(sent).items()} == {0: 1, 1: 2}
+    assert bounds == {0: 5, 1: 5}
+    pool.see_all(sent, backlog=9)
+    # Others came first there: what cannot be used is called back, and goes where it is fair now.
+    hint(0, "red", 5)
+    hint(1, "blue", 3)
+    back = pool.act(0.1)
+    assert credits(back)[0] == {}
+    # Nobody else waits any more: no bound is needed.
+    hint(1, "blue", 5, backlog=2)
+    hint(0, "red", 5, backlog=0)
+    [freed] = [request for request in pool.act(0.1).requests if request.partition == 1]
+    assert freed.running_max == 0
 
 
 def test_interest_is_renewed_and_ends() -> None:
@@ -489,7 +539,7 @@ def test_what_happens_costs_as_much_as_its_workers_not_as_all_that_wait(
     pool = Pool(k=k)
     for number in range(5_000):
         pool.claim(f"w{number}", wait=1_000)
-    actions = pool.act()
+    actions = pool.introduced() if k > 1 else pool.act()
     named = sum(len(request.slots) for request in actions.requests)
     assert k * COVER <= named <= k * RESERVE
     pool.see_all(actions)

@@ -288,6 +288,7 @@ class Office:
                 park_sec=10,
                 slots=request.slots,
                 ack=True,
+                running_max=request.running_max,
             )
             simulation.send(request.partition, command)
         due = self.asker.due_at(now)

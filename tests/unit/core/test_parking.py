@@ -42,6 +42,33 @@ def test_a_session_whose_interest_is_over_gets_no_hint() -> None:
     assert hints(world.replies) == []
 
 
+def test_credit_is_used_only_while_fewer_run_than_its_request_says() -> None:
+    world = World()
+    for name in "abcd":
+        world.register(name, delay_sec=0)
+    slots = tuple(Slot(worker_id=worker, credit=1) for worker in "ABC")
+    bounded = replace(work_request(world, 1, 3), slots=slots, running_max=2)
+    grants = granted(world.run(bounded))
+    assert len(grants) == 2
+    # Its asker is told at once that more is there than it may use.
+    (hint,) = hints(world.replies)
+    assert (hint.running, hint.backlog) == (2, 2)
+    # What was not used is, as soon as one ends.
+    before = world.types.count("ExecutionClaimed")
+    world.complete(grants[0])
+    assert world.types.count("ExecutionClaimed") == before + 1
+
+
+def test_a_session_that_is_at_its_bound_is_passed_over() -> None:
+    world = World()
+    for name in "ab":
+        world.register(name, delay_sec=0)
+    world.run(replace(work_request(world, 1, 1), session="s0"))
+    world.run(replace(work_request(world, 1, 9), session="s1", running_max=1))
+    world.run(replace(work_request(world, 1, 9), session="s2"))
+    assert [r.session for r in world.replies if isinstance(r, Granted)] == ["s0", "s2"]
+
+
 def test_an_older_request_changes_nothing() -> None:
     world = World()
     world.run(work_request(world, 5, 0))

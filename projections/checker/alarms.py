@@ -2,7 +2,7 @@
 told of in the same instant, and nothing else is (semantics, section 6).
 
 Lateness, clocks and errors are left out: what they tell of is not in the log. Alerts are events since the
-second release, so nothing is expected before the first of them.
+second release, so nothing is expected of a partition before its first one.
 """
 
 from __future__ import annotations
@@ -45,17 +45,18 @@ class Alarms:
         self._lives = lives
         self._instants: dict[int, _Instant] = {}
         self._breakers: dict[tuple[int, str, str], BreakerStatus] = {}
-        self._began = False
+        self._telling: set[int] = set()
+        """Partitions that have alerts."""
 
     def take(self, partition: int, event: Event, *, judged: bool) -> None:
         """The next event of a partition."""
         instant = self._instants.get(partition)
         if instant is None or instant.at_ms != event.at_ms:
             if instant is not None:
-                self._judge(instant)
+                self._judge(partition, instant)
             instant = self._instants[partition] = _Instant(event.at_ms, judged)
         if isinstance(event, AlertRaised):
-            self._began = True
+            self._telling.add(partition)
             if event.alert.kind in KINDS and not self._reminds(event.alert):
                 instant.told.add(_told(event.alert))
         elif (owed := self._owed(partition, event)) is not None:
@@ -63,11 +64,11 @@ class Alarms:
 
     def finish(self) -> None:
         """Nothing more is read."""
-        for instant in self._instants.values():
-            self._judge(instant)
+        for partition, instant in self._instants.items():
+            self._judge(partition, instant)
 
-    def _judge(self, instant: _Instant) -> None:
-        if not instant.judged or not self._began:
+    def _judge(self, partition: int, instant: _Instant) -> None:
+        if not instant.judged or partition not in self._telling:
             return
         for one in instant.owed - instant.told:
             detail = f"{one.kind} ({one.number}) at {instant.at_ms}, and nobody was told"

@@ -19,16 +19,24 @@ class Settings:
     def __init__(self) -> None:
         self._versions: dict[str, dict[int, tuple[int, Tenant]]] = defaultdict(dict)
         self._defaults: dict[str, list[Tenant]] = {}
+        self._settled: dict[str, tuple[int, list[Tenant]]] = {}
+        """Since when all partitions have heard of the newest, and that one."""
 
     def configured(self, settings: Tenant, at_ms: int) -> None:
         """Settings since an instant; they may come in any order, and more than once."""
-        self._versions[settings.tenant][settings.version] = (at_ms, settings)
+        versions = self._versions[settings.tenant]
+        versions[settings.version] = (at_ms, settings)
+        settled_ms = max(since_ms for since_ms, _ in versions.values()) + HEARD_MS
+        self._settled[settings.tenant] = (settled_ms, [versions[max(versions)][1]])
 
     def in_force(self, tenant: str, at_ms: int) -> list[Tenant]:
         """The newest that all partitions have heard of by then, and newer ones; none: they are not known."""
-        versions = self._versions.get(tenant)
-        if versions is None:
+        settled = self._settled.get(tenant)
+        if settled is None:
             return self._default(tenant)
+        if at_ms >= settled[0]:
+            return settled[1]
+        versions = self._versions[tenant]
         told = [versions[version] for version in sorted(versions) if versions[version][0] <= at_ms + HEARD_MS]
         known = [settings for _, settings in told]
         heard = [n for n, (since_ms, _) in enumerate(told) if since_ms <= at_ms - HEARD_MS]

@@ -7,6 +7,7 @@ when a partition moves; so there what counts is how often in a row another one w
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from math import inf
 
 from projections.checker.lines import Line, PoolLines
 from projections.checker.running import Running
@@ -58,13 +59,12 @@ class Shares:
             if tenant == now.tenant:
                 continue
             theirs = self._share(pool, tenant, at_ms)
-            if not mine or not theirs or not self.waits(pool, tenant, line, at_ms):
+            # Looked at in the order of what it costs; mostly the others have more.
+            if mine[0] < theirs[-1] or not self.waits(pool, tenant, line, at_ms):
                 row.passed.pop(tenant, None)
-            elif min(mine) > max(theirs):
-                return (
-                    f"{tenant} waited with {max(theirs):g} running a weight, {now.tenant} had {min(mine):g}"
-                )
-            elif {*mine} != {*theirs} or len({*mine}) > 1:
+            elif mine[0] > theirs[-1]:
+                return f"{tenant} waited with {theirs[-1]:g} running a weight, {now.tenant} had {mine[0]:g}"
+            elif mine[0] != mine[-1] or theirs[0] != theirs[-1]:
                 row.passed.pop(tenant, None)
             elif self._is_passed_over(row, tenant, now.tenant, at_ms):
                 return f"{tenant} was passed over {row.passed[tenant][now.tenant]} times for {now.tenant}"
@@ -81,16 +81,16 @@ class Shares:
     def _is_passed_over(self, row: _Row, tenant: str, other: str, at_ms: int) -> bool:
         """Whether the other one had more turns than its weight gives it until this one's, over and over."""
         row.passed[tenant][other] += 1
-        weight, weight_of_other = self._weights(tenant, at_ms)[0], self._weights(other, at_ms)[0]
-        return row.passed[tenant][other] > weight_of_other // weight + 1 + MOVES_MAX
+        mine, theirs = (self._settings.in_force(one, at_ms)[0].weight for one in (tenant, other))
+        return row.passed[tenant][other] > theirs // mine + 1 + MOVES_MAX
 
     def _share(self, pool: PoolLines, tenant: str, at_ms: int) -> list[float]:
-        """Running / weight, by each weight that may be in force."""
+        """Running / weight, by each weight that may be in force, the least first; nothing is known: any."""
         runs = self._running.of_within(pool.partition, tenant, pool.key)
-        return [runs / weight for weight in self._weights(tenant, at_ms)]
-
-    def _weights(self, tenant: str, at_ms: int) -> list[int]:
-        return [one.weight for one in self._settings.in_force(tenant, at_ms)]
+        settings = self._settings.in_force(tenant, at_ms)
+        if len(settings) == 1:
+            return [runs / settings[0].weight]
+        return sorted(runs / one.weight for one in settings) or [0.0, inf]
 
 
 class _Row:

@@ -1,16 +1,19 @@
 """What three tenants of weights 1 : 2 : 5 hold of a shared pool: `python -m bench.shares`.
 
 Real processes, workers over HTTP, endless backlogs in three partitions. `--runs 600,0.01,0.5`: seconds that
-a run of each tenant takes. `--kill`: one of two processors is killed half-way and starts again. `held`: slots
-by tenant on average, as workers have them, of 8; `ofAllSlots` also counts those between two runs as nobody's;
-`overTime` as `held`, by second.
+a run of each tenant takes. `--kill`: one of two processors is killed half-way and starts again. `--apis`: the
+workers ask so many API processes. Slots by tenant on average, of 8: `held`, from a grant until the slot is
+granted anew (semantics §6), and `running`, without the time between two runs; `ofAllSlots`: the latter of all
+there are; `overTime` as `held`, by second.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-from collections import Counter
+from collections import Counter, deque
+from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import msgspec
@@ -36,15 +39,19 @@ def measure(options: argparse.Namespace) -> report.Figures:
     """One run on a fresh server."""
     settings = {"HORARIUM_DEV_KEYS": KEYS}
     processors = 2 if options.kill else 1
-    with site.running(shards=1, processors=processors, settings=settings) as server:
-        return asyncio.run(_Shares(server, options).run())
+    with ExitStack() as open_:
+        server = open_.enter_context(site.running(shards=1, processors=processors, settings=settings))
+        others = (site.another_api(server, f"api{number}") for number in range(1, options.apis))
+        urls = [server.url, *map(open_.enter_context, others)]
+        return asyncio.run(_Shares(server, urls, options).run())
 
 
 class _Shares:
-    def __init__(self, server: Server, options: argparse.Namespace) -> None:
-        self._server, self._options = server, options
+    def __init__(self, server: Server, urls: Sequence[str], options: argparse.Namespace) -> None:
+        self._server, self._urls, self._options = server, urls, options
         self._run_sec = dict(zip(WEIGHTS, map(float, options.runs.split(",")), strict=True))
         self._held: Counter[str] = Counter()
+        self._running: Counter[str] = Counter()
         self._open: Counter[str] = Counter()
         self._ended: Counter[str] = Counter()
         self._full = {tenant: asyncio.Event() for tenant in WEIGHTS}
@@ -55,24 +62,26 @@ class _Shares:
         tasks: list[asyncio.Task[Any]] = [asyncio.create_task(self._feed(tenant)) for tenant in WEIGHTS]
         # Who is alone may take everything, and keeps it for as long as its runs take.
         await asyncio.gather(*(self._full[tenant].wait() for tenant in WEIGHTS))
-        tasks += [asyncio.create_task(self._work(f"w{number}")) for number in range(self._options.workers)]
+        tasks += [asyncio.create_task(self._work(number)) for number in range(self._options.workers)]
         sampling = asyncio.create_task(self._sample())
         try:
             await asyncio.wait([sampling, *tasks], return_when=asyncio.FIRST_COMPLETED)
             for task in tasks:
                 if task.done():
                     task.result()
-            over_time, killed = await sampling
+            over_time, running, killed = await sampling
         finally:
             for task in (sampling, *tasks):
                 task.cancel()
             await asyncio.gather(sampling, *tasks, return_exceptions=True)
         total = sum((Counter(second) for second in over_time), Counter())
         slots = self._options.workers * self._options.slots
+        samples = len(over_time) * round(1 / SAMPLE_SEC)
         return {
             "held": {tenant: _eighths(total, tenant) for tenant in WEIGHTS},
-            "ofAllSlots": {tenant: round(total[tenant] / len(over_time) / slots, 3) for tenant in WEIGHTS},
-            "slotsUsed": round(total.total() / len(over_time) / slots, 3),
+            "running": {tenant: _eighths(running, tenant) for tenant in WEIGHTS},
+            "ofAllSlots": {tenant: round(running[tenant] / samples / slots, 3) for tenant in WEIGHTS},
+            "slotsUsed": round(running.total() / samples / slots, 3),
             "ended": dict(self._ended),
             "overTime": {
                 f"{number:02d}": {tenant: _eighths(Counter(second), tenant) for tenant in WEIGHTS}
@@ -108,9 +117,11 @@ class _Shares:
         slots: int = self._options.workers * self._options.slots
         return min(BACKLOG_MAX, slots * (2 + round(2 / self._run_sec[tenant])))
 
-    async def _work(self, name: str) -> None:
+    async def _work(self, number: int) -> None:
+        name, url = f"w{number}", self._urls[number % len(self._urls)]
         runs: set[asyncio.Task[None]] = set()
-        async with Connection(self._server.url, "worker-key") as connection:
+        holders = deque([""] * self._options.slots)  # of the free slots
+        async with Connection(url, "worker-key") as connection:
             while True:
                 free = self._options.slots - len(runs)
                 if not free:
@@ -119,29 +130,33 @@ class _Shares:
                 claim = {"workerId": name, "max": free, "waitSec": 5, "leaseSec": 900}
                 answer = await connection.post(f"{PATH}/claim", msgspec.json.encode(claim))
                 for grant in msgspec.json.decode(answer.expect(200))["executions"]:
-                    task = asyncio.create_task(self._run(name, grant))
+                    self._held[holders.popleft()] -= 1
+                    self._held[grant["tenant"]] += 1
+                    task = asyncio.create_task(self._run(name, url, grant, holders))
                     runs.add(task)
                     task.add_done_callback(runs.discard)
 
-    async def _run(self, name: str, grant: dict[str, Any]) -> None:
+    async def _run(self, name: str, url: str, grant: dict[str, Any], holders: deque[str]) -> None:
         tenant = grant["tenant"]
-        self._held[tenant] += 1
+        self._running[tenant] += 1
         try:
             await asyncio.sleep(self._run_sec[tenant])
             done = {"workerId": name, "tenant": tenant, "leaseEpoch": grant["leaseEpoch"]}
-            async with Connection(self._server.url, "worker-key") as connection:
+            async with Connection(url, "worker-key") as connection:
                 path = f"/v1/executions/{grant['executionId']}/complete"
                 while (await connection.post(path, msgspec.json.encode(done))).status == 503:
                     continue  # nobody knows whether it counted; the same word again is harmless
             self._ended[tenant] += 1
             self._open[tenant] -= 1
         finally:
-            self._held[tenant] -= 1
+            self._running[tenant] -= 1
+            holders.append(tenant)
 
-    async def _sample(self) -> tuple[list[Counter[str]], bool]:
-        """What is held, by second; whether a processor was killed on the way."""
+    async def _sample(self) -> tuple[list[Counter[str]], Counter[str], bool]:
+        """What is held, by second; what runs; whether a processor was killed on the way."""
         await asyncio.sleep(SETTLE_SEC)
         over_time: list[Counter[str]] = []
+        running: Counter[str] = Counter()
         killed = False
         for second in range(self._options.seconds):
             if self._options.kill and second == self._options.seconds // 2:
@@ -153,9 +168,10 @@ class _Shares:
             held: Counter[str] = Counter()
             for _ in range(round(1 / SAMPLE_SEC)):
                 await asyncio.sleep(SAMPLE_SEC)
-                held.update(self._held)
+                held.update({tenant: self._held[tenant] for tenant in WEIGHTS})
+                running.update(self._running)
             over_time.append(Counter({tenant: round(count * SAMPLE_SEC) for tenant, count in held.items()}))
-        return over_time, killed
+        return over_time, running, killed
 
 
 def _eighths(held: Counter[str], tenant: str) -> float:
@@ -170,6 +186,7 @@ def main() -> None:
     parser.add_argument("--slots", type=int, default=8, help="slots of each")
     parser.add_argument("--seconds", type=int, default=20, help="measured, after some to settle")
     parser.add_argument("--kill", action="store_true", help="kill one of two processors half-way")
+    parser.add_argument("--apis", type=int, default=1, help="API processes that the workers ask")
     options = parser.parse_args()
     report.run("shares", options, lambda: measure(options))
 

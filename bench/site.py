@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 import shutil
 import sys
@@ -12,8 +13,9 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 from bench.usage import Usage
+from dev.broker import HOST, free_port
 from dev.limits import lift
-from dev.server import Server
+from dev.server import API, Part, Server
 from schemas.topics import Topics
 from streams.transport.kafka.log import KafkaLog
 
@@ -43,6 +45,38 @@ def running(
             sys.stderr.write(f"logs: {folder / 'logs'}\n")
         else:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def another_api(server: Server, name: str) -> Iterator[str]:
+    """One more API process of a running server; where it listens."""
+    port = free_port()
+    own = {"PYTHONUNBUFFERED": "1", **server.environment(), "HORARIUM_HTTP_PORT": str(port)}
+    server.parts[name] = Part(
+        name=name,
+        command=[sys.executable, *API[1:]],
+        environment={**os.environ, **own},
+        log=server.data_dir / "logs" / f"{name}.log",
+    )
+    server.restart(name)
+    try:
+        while not _is_ready(port):
+            check_alive(server)
+            pause(0.1)
+        yield f"http://{HOST}:{port}"
+    finally:
+        server.stop_part(name)
+
+
+def _is_ready(port: int) -> bool:
+    connection = http.client.HTTPConnection(HOST, port, timeout=5)
+    try:
+        connection.request("GET", "/readyz")
+        return connection.getresponse().status == http.client.OK
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
 
 
 def usage_of(server: Server) -> Usage:

@@ -12,7 +12,8 @@ Owns those answers. May not touch state.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from msgspec.structs import replace
 
@@ -48,7 +49,7 @@ from schemas.topics import Topics
 from streams.core.effects import Answer
 from streams.core.state import beginning
 from streams.runtime.partition import Codec
-from streams.transport.log import Isolation, Log, LogError, Record, TopicPartition
+from streams.transport.log import Isolation, Log, LogError, Reader, Record, TopicPartition
 
 LATE_MS = 60_000
 """Nobody waits longer for an answer."""
@@ -56,8 +57,9 @@ LATE_EVENTS = 4_000
 """More than a dead process can have left unanswered: its last transactions."""
 SPAN_RECORDS = 20_000
 """How far apart the commands may lie that are read again; only the newest are."""
-READS_MAX = 100
-READ_SEC = 0.05
+READ_RECORDS = 1_000
+PATIENCE_MS = 10_000
+"""An asker's own: then it has said `outcome_unknown`."""
 
 _CAUSE = re.compile(r"(commands|work)@(\d+)#(.*)", re.DOTALL)
 _ACCEPTED: dict[type, tuple[type[Event], ...]] = {
@@ -67,52 +69,108 @@ _ACCEPTED: dict[type, tuple[type[Event], ...]] = {
 }
 
 
+@dataclass(slots=True)
+class _Owed:
+    """What a partition's predecessor may owe of one topic: its last events by the offset of their command."""
+
+    events: dict[int, list[Event]]
+    last_offset: int
+    until_ms: int
+    reading: bool = False
+
+
 class LateReplies:
-    """Used by one thread, when a partition goes live with events that another may not have answered."""
+    """Used by one thread. Reads a little in each step: a log that gives nothing holds up nobody."""
 
     def __init__(
-        self, log: Log, topics: Topics, codec: Codec, answer: Callable[[Answer, int, int], None]
+        self,
+        log: Log,
+        topics: Topics,
+        codec: Codec,
+        monotonic_ms: Callable[[], int],
+        answer: Callable[[Answer, int, int], None],
     ) -> None:
         self._log = log
         self._topics = topics
         self._codec = codec
+        self._monotonic_ms = monotonic_ms
         self._answer = answer
+        self._owed: dict[TopicPartition, _Owed] = {}
+        self._reader: Reader | None = None
 
-    def send(self, partition: int, events: Sequence[Event], last_offset: int) -> int:
-        """Answers the commands that caused these events; gives how many."""
-        by_command: dict[tuple[str, int], list[Event]] = {}
+    def owe(self, partition: int, events: Sequence[Event], last_offset: int) -> None:
+        """A partition goes live with these events, which another may not have answered."""
+        until_ms = self._monotonic_ms() + PATIENCE_MS
         for event in events:
             cause = _CAUSE.fullmatch(event.cause)
             if cause is not None:
-                by_command.setdefault((cause[1], int(cause[2])), []).append(event)
-        sent = 0
-        for name, topic in (("commands", self._topics.commands), ("work", self._topics.work)):
-            offsets = {offset for short, offset in by_command if short == name}
-            for record in self._read(TopicPartition(topic, partition), offsets):
-                answer = self._reply(record, by_command[name, record.offset], partition)
-                if answer is not None:
-                    self._answer(answer, partition, last_offset)
-                    sent += 1
-        return sent
+                topic = self._topics.commands if cause[1] == "commands" else self._topics.work
+                owed = self._owed.setdefault(
+                    TopicPartition(topic, partition), _Owed({}, last_offset, until_ms)
+                )
+                owed.events.setdefault(int(cause[2]), []).append(event)
+        self._assign()
 
-    def _read(self, tp: TopicPartition, offsets: set[int]) -> Iterable[Record]:
-        if not offsets:
+    def step(self) -> None:
+        """Answers the commands that have come."""
+        if self._reader is None:
             return
         try:
-            position = max(min(offsets), max(offsets) - SPAN_RECORDS, self._log.start_offset(tp))
-            reader = self._log.reader(Isolation.COMMITTED)
+            for record in self._reader.poll(READ_RECORDS, 0):
+                tp = TopicPartition(record.topic, record.partition)
+                owed = self._owed.get(tp)
+                events = owed.events.get(record.offset) if owed is not None else None
+                answer = self._reply(record, events, tp.partition) if events else None
+                if owed is not None and answer is not None:
+                    self._answer(answer, tp.partition, owed.last_offset)
+            done = [tp for tp, owed in self._owed.items() if self._is_through(tp, owed)]
         except LogError:
+            # Retention has overtaken a command: nobody waits for what is so old.
+            self.close()
+            return
+        for tp in done:
+            del self._owed[tp]
+        if done:
+            self._assign()
+
+    def forget(self, partition: int) -> None:
+        """It is another's now."""
+        for tp in [tp for tp in self._owed if tp.partition == partition]:
+            del self._owed[tp]
+        self._assign()
+
+    def close(self) -> None:
+        """Whatever is still owed is not answered; askers repeat."""
+        self._owed.clear()
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+    def _is_through(self, tp: TopicPartition, owed: _Owed) -> bool:
+        if self._reader is None or self._monotonic_ms() >= owed.until_ms:
+            return True
+        return self._reader.position(tp) > max(owed.events)
+
+    def _assign(self) -> None:
+        if not self._owed:
+            self.close()
             return
         try:
-            reader.assign({tp: position})
-            for _ in range(READS_MAX):
-                if reader.position(tp) > max(offsets):
-                    return
-                yield from (each for each in reader.poll(1_000, READ_SEC) if each.offset in offsets)
+            reader = self._reader = self._reader or self._log.reader(Isolation.COMMITTED)
+            reader.assign(
+                {
+                    tp: reader.position(tp) if owed.reading else self._first(tp, owed)
+                    for tp, owed in self._owed.items()
+                }
+            )
         except LogError:
-            return
-        finally:
-            reader.close()
+            self.close()
+        for owed in self._owed.values():
+            owed.reading = True
+
+    def _first(self, tp: TopicPartition, owed: _Owed) -> int:
+        newest = max(owed.events)
+        return max(min(owed.events), newest - SPAN_RECORDS, self._log.start_offset(tp))
 
     def _reply(self, record: Record, events: Sequence[Event], partition: int) -> Answer | None:
         try:

@@ -115,6 +115,7 @@ class Processor:
             self._follow_tenants()
         self._restore()
         self._record_alerts()
+        self._late.step()
         self._turns.take(self.ownership.running(), self._membership)
         self._status.refresh(self.ownership)
         self._renew_marks()
@@ -130,6 +131,7 @@ class Processor:
             self._close_one()
         self._recovery.close()
         self._snapshots.close()
+        self._late.close()
         self._work.close()
         self._tenants.close()
         self._checkpoint.close(FLUSH_SEC)
@@ -277,9 +279,8 @@ class Processor:
         if self._group is None or partition.engine is None:
             return
         unanswered, partition.unanswered = partition.unanswered, ()
-        late = 0
         if not self._turns.resolve(partition) and unanswered:
-            late = self._late.send(partition.number, unanswered, partition.mark.last_offset)
+            self._late.owe(partition.number, unanswered, partition.mark.last_offset)
         partition.state = PartitionState.RUNNING
         partition.settlement = Settlement()
         partition.opened = False
@@ -290,7 +291,6 @@ class Processor:
             "partition runs",
             partition=partition.number,
             offset=partition.mark.next_offset,
-            late_replies=late,
         )
 
     def _renew_marks(self) -> None:
@@ -326,6 +326,7 @@ class Processor:
     def _gone(self, partition: Partition, why: str) -> None:
         self._recovery.drop(partition.number)
         self._turns.forget(partition)
+        self._late.forget(partition.number)
         self._snapshots.forget(partition)
         self._work_changed = True
         self._closing.append(partition)
@@ -346,6 +347,7 @@ class Processor:
         partition.reason = str(error)
         self._recovery.drop(partition.number)
         self._turns.forget(partition)
+        self._late.forget(partition.number)
         self._snapshots.forget(partition)
         if self._group is not None:
             self._group.hold(partition.number)

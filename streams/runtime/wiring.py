@@ -81,7 +81,7 @@ def build(
         recovery,
         status,
         tenants,
-        LateReplies(log, topics, codec, checkpoint.answer),
+        LateReplies(log, topics, codec, times.monotonic_ms, checkpoint.answer),
         snapshots,
         telemetry,
     )

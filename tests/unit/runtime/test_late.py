@@ -7,7 +7,9 @@ import pytest
 from schemas.commands import CancelExecution, TriggerJob
 from schemas.ids import scheduled_execution_id
 from schemas.replies import CommandDone, WorkDone
+from streams.runtime import late
 from streams.runtime.checkpoint import Step
+from streams.transport.memory import MemoryReader
 from tests.unit.runtime.installation import Crash, Installation, Process
 
 
@@ -18,7 +20,9 @@ def dies_before_replying(world: Installation, process: Process) -> Process:
         world.run(process)
     process.evict()
     world.time.pass_ms(6_500)
-    return world.live("b")
+    successor = world.live("b")
+    world.run(successor)
+    return successor
 
 
 def test_a_registration_is_answered_late_as_it_would_have_been() -> None:
@@ -53,7 +57,7 @@ def test_it_is_the_very_answer_that_was_lost() -> None:
         process.step()
     process.evict()
     world.time.pass_ms(6_500)
-    world.live("b")
+    world.run(world.live("b"))
     both = [each for each in world.replies() if isinstance(each, CommandDone) and each.command_id == command]
     assert len(both) == 2
     assert both[0] == both[1]
@@ -118,5 +122,43 @@ def test_nobody_waits_longer_than_a_minute() -> None:
         process.step()
     process.evict()
     world.time.pass_ms(61_000)
-    world.live("b")
+    world.run(world.live("b"))
     assert world.answers(command) == []
+
+
+def successor_of_one_that_owes(world: Installation, monkeypatch: pytest.MonkeyPatch) -> tuple[str, Process]:
+    """It runs, and the log gives nothing to whoever reads what may have to be answered."""
+    process = world.live("a")
+    command = world.register("job-1", delay_sec=600)
+    process.crash_at = Step.COMMITTED
+    with pytest.raises(Crash):
+        world.run(process)
+    process.evict()
+    world.time.pass_ms(6_500)
+    poll = MemoryReader.poll
+    monkeypatch.setattr(
+        MemoryReader,
+        "poll",
+        lambda self, count, sec: [] if count == late.READ_RECORDS else poll(self, count, sec),
+    )
+    return command, world.live("b")
+
+
+def test_a_log_that_gives_nothing_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = Installation()
+    command, successor = successor_of_one_that_owes(world, monkeypatch)
+    other = world.register("job-2", delay_sec=600)
+    world.until(lambda: world.answer(other) is not None, successor)
+    assert world.answer(command) is None
+    monkeypatch.undo()
+    world.until(lambda: world.answer(command) is not None, successor)
+
+
+def test_after_the_askers_patience_nothing_is_read_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = Installation()
+    command, successor = successor_of_one_that_owes(world, monkeypatch)
+    world.time.pass_ms(late.PATIENCE_MS)
+    world.run(successor)
+    monkeypatch.undo()
+    world.run(successor, steps=20)
+    assert world.answer(command) is None

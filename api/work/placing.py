@@ -144,9 +144,9 @@ class Plan:
                 self._take_back(-self._budget, all_of_it=True)
         self._offer_to_the_needy()
         self._unbind()
+        self._call_back_idle()
         if max_running and self._budget <= 0 and self._room.total:
             return bool(self._needs())
-        self._call_back_idle()
         self._spread()
         return False
 

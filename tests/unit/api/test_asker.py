@@ -308,36 +308,53 @@ def test_no_room_is_offered_before_it_is_known_whose_work_waits_where() -> None:
     assert sum(sum(placed.values()) for placed in credits(pool.act(FIRST_WORD_SEC - 0.1)).values()) == 5
 
 
+def tell(pool: Pool, partition: int, tenant: str, running: int, backlog: int = 9) -> None:
+    """A partition of a shared pool says whose work waits and runs there."""
+    row = Row(priority=Priority.NORMAL, tenant=tenant, weight=1, backlog=backlog, running=running)
+    told = WorkHinted(
+        session="s", pool="p", partition=partition, backlog=backlog, waiting=(row,), running=running
+    )
+    pool.asker.hinted(told, pool.now)
+
+
 def test_credit_is_bounded_by_what_was_known_to_run_while_tenants_share_what_is_scarce() -> None:
     pool = Pool(k=2)
     for number in range(3):
         pool.claim(f"w{number}")
     pool.see_all(pool.act())
-
-    def hint(partition: int, tenant: str, running: int, backlog: int = 9) -> None:
-        row = Row(priority=Priority.NORMAL, tenant=tenant, weight=1, backlog=backlog, running=running)
-        told = WorkHinted(
-            session="s", pool="p", partition=partition, backlog=backlog, waiting=(row,), running=running
-        )
-        pool.asker.hinted(told, pool.now)
-
-    hint(0, "red", 4)
-    hint(1, "blue", 3)
+    tell(pool, 0, "red", 4)
+    tell(pool, 1, "blue", 3)
     sent = pool.act(0.1)
     bounds = {r.partition: r.running_max for r in sent.requests}
     assert {p: sum(placed.values()) for p, placed in credits(sent).items()} == {0: 1, 1: 2}
     assert bounds == {0: 5, 1: 5}
     pool.see_all(sent, backlog=9)
     # Others came first there: what cannot be used is called back, and goes where it is fair now.
-    hint(0, "red", 5)
-    hint(1, "blue", 3)
+    tell(pool, 0, "red", 5)
+    tell(pool, 1, "blue", 3)
     back = pool.act(0.1)
     assert credits(back)[0] == {}
     # Nobody else waits any more: no bound is needed.
-    hint(1, "blue", 5, backlog=2)
-    hint(0, "red", 5, backlog=0)
+    tell(pool, 1, "blue", 5, backlog=2)
+    tell(pool, 0, "red", 5, backlog=0)
     [freed] = [request for request in pool.act(0.1).requests if request.partition == 1]
     assert freed.running_max == 0
+
+
+def test_credit_that_cannot_be_used_does_not_keep_a_capped_pool_from_its_cap() -> None:
+    pool = Pool(k=2)
+    pool.asker.max_running = 4
+    for number in range(2):
+        pool.claim(f"w{number}")
+    pool.see_all(pool.act())
+    tell(pool, 0, "red", 3)
+    tell(pool, 1, "blue", 0)
+    sent = pool.act(0.1)
+    assert {p: sum(placed.values()) for p, placed in credits(sent).items()} == {1: 1}
+    pool.see_all(sent, backlog=9)
+    tell(pool, 1, "blue", 1)  # another process was first
+    tell(pool, 0, "red", 2)
+    assert credits(pool.act(0.1))[1] == {}
 
 
 def test_interest_is_renewed_and_ends() -> None:

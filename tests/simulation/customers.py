@@ -30,7 +30,7 @@ from schemas.entities import Job, OverlapPolicy, ScheduleKind
 from schemas.ids import job_id_of, scheduled_execution_id
 from schemas.replies import CommandDone
 from streams.core.instants import format_instant
-from tests.simulation import jobs
+from tests.simulation import jobs, zone_data
 from tests.simulation.history import History
 from tests.simulation.journal import Journal
 from tests.simulation.network import Network
@@ -42,7 +42,7 @@ MEAN_PAUSE_SEC = 1.8
 HERD = (20, 50)
 RUSH = (30, 70)
 
-ORACLE = Oracle()
+ORACLE = Oracle(zone_data.info)
 """Of all runs of a process: it knows the occurrences of a day when it is asked again."""
 Build = Callable[[dict[str, Any]], JobCommand]
 

@@ -56,6 +56,8 @@ class Hazards:
     p_bucket_fails: float = 0.0
     """Of each call to where snapshots are kept."""
     every_bucket_damage_sec: float = 0.0
+    newer_zone_data_sec: int = 0
+    """After so long processes start with newer ones; 0: never."""
 
     @property
     def clock_slack_ms(self) -> int:
@@ -98,6 +100,7 @@ _MOST = Hazards(
     p_run_reported_late=0.8,
     p_bucket_fails=0.05,
     every_bucket_damage_sec=4.0,
+    newer_zone_data_sec=120,
 )
 """Each at its worst; a seed draws how near it comes."""
 

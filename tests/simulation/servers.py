@@ -22,6 +22,7 @@ from streams.runtime.wiring import build
 from streams.store.memory import MemoryFolder
 from streams.transport.log import Log
 from streams.transport.memory import MemoryLog
+from tests.simulation import zone_data
 from tests.simulation.agenda import Agenda, MachineTime
 from tests.simulation.bucket import Bucket
 from tests.simulation.fetching import FetchingLog
@@ -71,6 +72,8 @@ class Surroundings:
     bucket: Bucket
     snapshot_sec: int
     """How often snapshots are taken; 0: never."""
+    zone_data: str = zone_data.INSTALLED
+    """What a process that starts now comes with."""
     frozen_in_step: int = 0
 
     @property
@@ -119,6 +122,7 @@ class Server:
         self.processor: Processor | None = None
         self.folder = MemoryFolder()
         self.kept_down = False
+        self.zone_data = around.zone_data
         self.in_step = False
         self._time = MachineTime(around.agenda)
         self._backups: list[MemoryFolder] = []
@@ -144,6 +148,8 @@ class Server:
         self._time = MachineTime(around.agenda, drift, off_ms)
         self._frozen_until_ms, self._killed, self._next_ms = 0, False, None
         self._left_open_ms = None
+        self.zone_data = around.zone_data
+        zone_data.use(self.zone_data)
         self.in_step = True
         try:
             self.processor = self._build()
@@ -184,6 +190,7 @@ class Server:
         processor = self.processor
         if processor is None or self.in_step or self.frozen:
             return
+        zone_data.use(self.zone_data)
         self.in_step = True
         try:
             processor.stop()
@@ -319,6 +326,7 @@ class Server:
         if self.frozen:
             self.wake(self._frozen_until_ms - self.around.agenda.now_ms)
             return
+        zone_data.use(self.zone_data)
         self.in_step = True
         self._turns += 1
         try:
@@ -376,6 +384,7 @@ class Server:
                 raise Elsewhere(repr(error)) from error
             finally:
                 around.frozen_in_step -= 1
+                zone_data.use(self.zone_data)
             around.tell(self.name, "goes on")
             if self._killed:
                 raise Crash("killed while frozen")

@@ -9,7 +9,7 @@ from tests.simulation.hazards import Counts
 from tests.simulation.runs import Result, run_seeds
 
 pytestmark = pytest.mark.timeout(600)  # a loaded machine
-SEEDS = range(3, 11)
+SEEDS = range(3, 15)
 SOMETIMES = (
     "API node crashed",
     "answer lost",
@@ -39,6 +39,7 @@ SOMETIMES = (
     "message lost",
     "message overtaken",
     "message twice",
+    "newer zone data",
     "outage",
     "rebalance",
     "reported after its lease",

@@ -22,9 +22,11 @@ from streams.transport.log import Outgoing
 from streams.transport.memory import MemoryLog
 from streams.transport.memory_faults import CommitFault
 from tests.simulation import hazards as hazards_of
+from tests.simulation import zone_data
 from tests.simulation.agenda import Agenda
 from tests.simulation.bucket import Bucket
 from tests.simulation.checking.replay import Replicas
+from tests.simulation.checking.zones import check_zones
 from tests.simulation.customers import ORACLE, Customer
 from tests.simulation.hazards import NONE, Counts, Hazards
 from tests.simulation.history import History
@@ -62,6 +64,7 @@ class World:
     """Made from its seed alone. `violations`: what must never happen and did."""
 
     def __init__(self, seed: int, ledger: Ledger | None = None, hazards: Hazards | None = None) -> None:
+        zone_data.use(zone_data.INSTALLED)
         self.seed = seed
         self.chance = chance = Chance(seed)
         self.counts = Counts()
@@ -191,6 +194,13 @@ class World:
             (hazards.every_bucket_damage_sec, self.bucket.remember),
         ):
             self._now_and_then(every_sec, what)
+        if hazards.newer_zone_data_sec:
+            self.agenda.after(hazards.newer_zone_data_sec * 1000, self._release_zone_data)
+
+    def _release_zone_data(self) -> None:
+        self.counts["newer zone data"] += 1
+        self.tell("world", "processes come with newer time zone data from now on")
+        self.around.zone_data = zone_data.NEWER
 
     def _some_server(self) -> Server:
         return self.chance.choice(self.servers)
@@ -290,6 +300,8 @@ class World:
             server.kept_down = False
             server.mend_clock()
             server.start()
+            if server.zone_data != self.around.zone_data:
+                server.stop()
         for node in self.nodes:
             node.start()
         self.agenda.after(2 * LATE_MS[1], self.operator.mend)
@@ -297,6 +309,7 @@ class World:
 
     def _drain(self) -> None:
         """Schedules end, and what was begun must come to its end."""
+        self._check_zones()
         self.tell("world", "schedules end")
         for customer in self.customers:
             for known in list(customer.known.values()):
@@ -307,6 +320,15 @@ class World:
         self.compare()
         if not self.drained():
             self.violations += [f"not drained after {DRAIN_SEC} s: {each}" for each in self.left_over()]
+
+    def _check_zones(self) -> None:
+        """Once all processes have had the newest data for a while."""
+        if any(server.zone_data != self.around.zone_data for server in self.servers):
+            return
+        self.history.read()
+        for part in self.history.of:
+            now_ms, version = self.agenda.now_ms, self.around.zone_data
+            self.violations += check_zones(part, self.oracle, version, now_ms)
 
     def _look_now_and_then(self) -> None:
         """Callers see what happened; live states are compared with what the log says they are."""

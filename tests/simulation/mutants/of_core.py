@@ -20,6 +20,7 @@ from streams.core.handlers import (
     leasing,
     pausing,
     registration,
+    rezoning,
     scheduling,
     timing,
 )
@@ -234,7 +235,12 @@ def _cancelled_next_runs() -> None:
     )
 
 
+def _newer_zones_ignored() -> None:
+    change(rezoning, "recompute_some", lambda original: lambda tx: False)
+
+
 OF_CORE = (
+    Mutation("newer zones ignored", "what was planned by older zone data stays", _newer_zones_ignored),
     Mutation("epoch not raised", "two grants of an execution under one epoch", _epoch_not_raised),
     Mutation("token not monotonic", "grants of one millisecond have one token", _token_not_monotonic),
     Mutation("deliveries not counted", "an execution is delivered without bound", _deliveries_not_counted),

@@ -17,9 +17,10 @@ from schemas.events import ExecutionClaimed, ExecutionEvent
 
 WEIGHTS = {Priority.HIGH: 16, Priority.NORMAL: 4, Priority.LOW: 1}
 ROUND = sum(WEIGHTS.values())
-BEHIND_MAX = 3 * ROUND
+BEHIND_MAX = 6 * ROUND
 """How far a priority that waits may fall behind, in parts of a turn. Within a round it is less than two
-turns; who takes a partition over begins another round."""
+turns; each owner that begins another round may add to it, and nothing makes up for that (simulated: three
+turns, of a partition that moved every few grants)."""
 
 
 class Turns:

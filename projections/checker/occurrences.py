@@ -19,6 +19,7 @@ from schemas.events import (
     JobCancelled,
     JobCompleted,
     JobPaused,
+    ScheduleShifted,
 )
 
 # Behind everything that can be due.
@@ -115,12 +116,15 @@ class Account:
         cursor = event.cursor
         if not judged or not self._begun or not self._is_judgeable():
             self._adopt(cursor)
-        elif cursor.tz_version != self._tz_version and not self._same_in_both(cursor):
+        elif cursor.tz_version != self._tz_version and not self._same_in_both(event):
             self._report.unjudged["occurrences while zone data changed"] += 1
             self._adopt(cursor)
         else:
             self._judge(event, open_now)
-        self._paused_ms = 0 if cursor.paused_by == "system" else cursor.paused_ms
+        if isinstance(event, ScheduleShifted):
+            self._paused_ms = 0  # what is next may have moved to before the pause, in which that was learnt
+        elif cursor.status is not self.status:
+            self._paused_ms = 0 if cursor.paused_by == "system" else cursor.paused_ms
         self.status = cursor.status
         self._shifted = self._shifted or cursor.tz_version != self._tz_version
         self._tz_version = cursor.tz_version
@@ -147,13 +151,7 @@ class Account:
     def _judge(self, event: CursorEvent, open_now: int) -> None:
         cursor = event.cursor
         self._no_longer_leaving()
-        upto_ms = max(self._frontier_ms, self._last_ms(cursor))
-        replaced = self._successor is not None and self._successor.schedule != self.job.schedule
-        if (replaced or isinstance(event, JobCancelled)) and self.status is JobStatus.PAUSED:
-            upto_ms = max(upto_ms, event.at_ms)
-        elif replaced:
-            # The last one is the new schedule's; what the old one had not got to for its jitter goes.
-            upto_ms = self._frontier_ms
+        upto_ms = self._upto_ms(event)
         due = [] if self._is_spent(self._made - len(self._ahead)) else self._expected(upto_ms)
         self._report.due += len(due)
         kept = self._kept(cursor)
@@ -185,6 +183,15 @@ class Account:
         if isinstance(event, JobCompleted):
             self._check_completed(event, open_now)
         self._follow_successor(cursor)
+
+    def _upto_ms(self, event: CursorEvent) -> int:
+        """How far this event accounts for what was due."""
+        upto_ms = max(self._frontier_ms, self._last_ms(event.cursor))
+        replaced = self._successor is not None and self._successor.schedule != self.job.schedule
+        if (replaced or isinstance(event, JobCancelled)) and self.status is JobStatus.PAUSED:
+            return max(upto_ms, event.at_ms)
+        # The last one is the new schedule's; what the old one had not got to for its jitter goes.
+        return self._frontier_ms if replaced else upto_ms
 
     def _judge_skips(self, event: CursorEvent, room: list[int], kept: int, open_now: int) -> None:
         then = Circumstances(
@@ -288,13 +295,16 @@ class Account:
         most = self.job.schedule.max_runs
         return bool(most) and made + len(self._owed) + len(self._leaving) >= most
 
-    def _same_in_both(self, cursor: Cursor) -> bool:
-        """Whether old and new zone data agree on what the cursor moved over."""
+    def _same_in_both(self, event: CursorEvent) -> bool:
+        """Whether old and new zone data agree on what the event accounts for, and on what is next."""
+        cursor = event.cursor
         if self.job.schedule.kind is not ScheduleKind.CRON:
             return True
         if not self._oracle.knows(self.job.schedule, cursor.tz_version) or cursor.catch_up != self._catch_up:
             return False
-        span = (self._frontier_ms, max(self._frontier_ms, cursor.last_ms, cursor.next_ms))
+        # What is next may have moved back to before the frontier.
+        after_ms = min(self._frontier_ms, cursor.next_ms - 1) if cursor.next_ms else self._frontier_ms
+        span = (after_ms, max(self._upto_ms(event), cursor.last_ms, cursor.next_ms))
         old = self._oracle.between(self.job.schedule, *span, self._tz_version)
         return old == self._oracle.between(self.job.schedule, *span, cursor.tz_version)
 

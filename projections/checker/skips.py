@@ -17,7 +17,8 @@ KEPT_MAX = 1_000
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Circumstances:
     """What was true when a skip was recorded. `kept`: missed occurrences that are still to be made, then.
-    `open_now`: unfinished executions of the job. `paused_ms` 0: it was not paused, or not by a person."""
+    `open_now`: unfinished executions of the job. `paused_ms` 0: it was not paused, not by a person,
+    or new zone data moved its next occurrence meanwhile."""
 
     event: CursorEvent
     job: Job

@@ -64,7 +64,7 @@ from streams.core.handlers.leasing import report
 from streams.core.handlers.outcome import Done
 from streams.core.handlers.pausing import pause_job, resume_job
 from streams.core.handlers.registration import register_job, update_job
-from streams.core.handlers.rezoning import recompute_some
+from streams.core.handlers.rezoning import recompute_some, start_over
 from streams.core.handlers.timing import pause_after_error, visit
 from streams.core.handlers.triggering import backfill_job, replay_dead_letter, trigger_job
 from streams.core.handlers.vacating import vacate
@@ -109,6 +109,8 @@ class Engine:
         """Where the pass over what is late goes on, and when; soft, as what it tells is."""
         self._rezoning = 0
         """While a pass over new time zone data goes on: the partition count to record when it is through."""
+        self._replayed = False
+        """Whether the log had events that this store did not, which may be those of another owner."""
 
     # -- live
 
@@ -143,6 +145,8 @@ class Engine:
             self._record_meta(tx, partition_count)
         elif known.tz_version < TZ_VERSION:
             self._rezoning = partition_count
+            if self._replayed:
+                start_over(tx)
         elif known.tz_version > TZ_VERSION:
             detail = f"tzdata {TZ_VERSION} is older than the partition's {known.tz_version}"
             tx.alert("tz_shift", "", detail)
@@ -256,6 +260,7 @@ class Engine:
 
     def apply(self, key: str, value: bytes | None) -> None:
         """Evolve only. Raises InvariantError or what the codec raises: the partition must stop."""
+        self._replayed = True
         self.state.apply(key, value)
 
     def digest(self) -> str:

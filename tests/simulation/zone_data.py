@@ -14,13 +14,13 @@ from zoneinfo import ZoneInfo
 
 from projections.checker.oracle import installed_zones
 from streams.core import engine, planning, zones
-from streams.core.handlers import registration, rezoning, scheduling
+from streams.core.handlers import pausing, registration, rezoning, scheduling
 from streams.core.zones import Zone
 from streams.runtime import status
 
 INSTALLED = zones.TZ_VERSION
 NEWER = "9999a"
-_STAMPING = (zones, engine, registration, rezoning, scheduling, status)
+_STAMPING = (zones, engine, pausing, registration, rezoning, scheduling, status)
 _CHANGED_MIN = {"Europe/Berlin": 60, "Asia/Kolkata": 5 * 60 + 45}
 """By the newer data: minutes east of UTC, all year."""
 

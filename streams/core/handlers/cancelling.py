@@ -12,7 +12,7 @@ from streams.core import keys
 from streams.core.handlers.firing import new_execution, scheduled
 from streams.core.handlers.following import follow_up
 from streams.core.handlers.outcome import Done
-from streams.core.handlers.pausing import missed_in_pause
+from streams.core.handlers.pausing import skip_missed
 from streams.core.handlers.scheduling import Moving, move, settle
 from streams.core.handlers.stopping import stop
 from streams.core.lifecycle import FINAL
@@ -36,14 +36,15 @@ def cancel_job(tx: Transaction, command: CancelJob) -> Done | Refusal:
         Skip(from_ms=kept.from_ms, to_ms=kept.to_ms, count=kept.count, reason=SkipReason.CANCELLED)
         for kept in cursor.catch_up
     )
+    settled = skip_missed(job, cursor, tx.now_ms)
     cancelled = replace(
-        cursor,
+        settled,
         status=JobStatus.CANCELLED,
         next_ms=0,
         next_local="",
         next_due_ms=0,
         catch_up=(),
-        skips=(*missed_in_pause(job, cursor, tx.now_ms), *skips),
+        skips=(*settled.skips, *skips),
         finished_ms=tx.now_ms,
     )
     tx.emit_cursor(JobCancelled, cursor, cancelled)

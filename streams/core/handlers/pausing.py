@@ -16,6 +16,7 @@ from streams.core.planning import plan_of
 from streams.core.refusals import JOB_FINISHED, NOT_PAUSED, Refusal, not_found
 from streams.core.schedule import skip_range
 from streams.core.transaction import Transaction
+from streams.core.zones import TZ_VERSION
 
 _POLICY = {
     MissedInPause.FIRE_ONCE: MisfirePolicy.FIRE_ONCE,
@@ -63,33 +64,37 @@ def resume_job(tx: Transaction, command: ResumeJob) -> Done | Refusal:
         return JOB_FINISHED
     if cursor.status is not JobStatus.PAUSED:
         return NOT_PAUSED
-    settled = replace(cursor, skips=())
-    if cursor.next_ms and cursor.next_ms <= tx.now_ms:
-        moving = Moving(cursor, [])
-        _account(job, moving, command.missed, tx.now_ms)
-        alert_skips(tx, job, moving.skips)
-        settled = moving.result()
+    settled = _account(tx, job, cursor, command.missed)
     resumed = replace(settled, status=JobStatus.ACTIVE, paused_ms=0, paused_by="", paused_reason="")
     resumed = with_answer(resumed, command, meaning, 200, job.version)
     return Done(200, job, follow_up(tx, job, tx.emit_cursor(JobResumed, cursor, resumed)))
 
 
-def _account(job: Job, moving: Moving, missed: MissedInPause, now_ms: int) -> None:
+def _account(tx: Transaction, job: Job, cursor: Cursor, missed: MissedInPause) -> Cursor:
+    """Where the job goes on, with what became of the occurrences in its pause."""
+    due = bool(cursor.next_ms) and cursor.next_ms <= tx.now_ms
     policy = _POLICY.get(missed)
     if policy is not None:
-        keep(job, moving, policy, now_ms, now_ms)
-        return
-    for skip in missed_in_pause(job, moving.cursor, now_ms):
-        moving.skip(skip)
-    moving.cursor = point(job, replace(moving.cursor, last_ms=now_ms, last_local=""), now_ms, "")
+        moving = Moving(cursor, [])
+        if due:
+            keep(job, moving, policy, tx.now_ms, tx.now_ms)
+            alert_skips(tx, job, moving.skips)
+        return moving.result()
+    if due:
+        skipped = skip_missed(job, cursor, tx.now_ms)
+        return point(job, replace(skipped, last_ms=tx.now_ms, last_local=""), tx.now_ms, "")
+    return replace(cursor, skips=())
 
 
-def missed_in_pause(job: Job, cursor: Cursor, now_ms: int) -> tuple[Skip, ...]:
-    """What fell due since the job was paused, as skipped: one record, or none."""
-    if cursor.status is not JobStatus.PAUSED or not cursor.next_ms:
-        return ()
-    skipped = skip_range(plan_of(job), cursor.next_ms - 1, cursor.last_local or None, now_ms, "paused")
+def skip_missed(job: Job, cursor: Cursor, now_ms: int) -> Cursor:
+    """The cursor with what fell due since the job was paused as skipped, if anything did: one record, and the
+    version of the zone data that it goes by."""
+    skipped = None
+    if cursor.status is JobStatus.PAUSED and cursor.next_ms:
+        after_ms, after_local = cursor.next_ms - 1, cursor.last_local or None
+        skipped = skip_range(plan_of(job), after_ms, after_local, now_ms, "paused")
     if skipped is None:
-        return ()
+        return replace(cursor, skips=())
     reason = SkipReason.PAUSED
-    return (Skip(from_ms=skipped.from_ms, to_ms=skipped.to_ms, count=skipped.count, reason=reason),)
+    record = Skip(from_ms=skipped.from_ms, to_ms=skipped.to_ms, count=skipped.count, reason=reason)
+    return replace(cursor, skips=(record,), tz_version=TZ_VERSION)

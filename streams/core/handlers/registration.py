@@ -17,7 +17,7 @@ from streams.core.caps import share
 from streams.core.handlers.answering import answers_of, remember, repeated, with_answer
 from streams.core.handlers.following import follow_up, make_all_kept
 from streams.core.handlers.outcome import Done
-from streams.core.handlers.pausing import missed_in_pause
+from streams.core.handlers.pausing import skip_missed
 from streams.core.handlers.scheduling import point, settle
 from streams.core.lifecycle import JOB_FINAL
 from streams.core.planning import first_occurrence, jittered_ms, resolve, seed_of
@@ -144,8 +144,7 @@ def _next_under(job: Job, former: Job, cursor: Cursor, now_ms: int) -> Cursor:
     """Where the job stands under its new version."""
     if job.schedule == former.schedule:
         return replace(cursor, skips=())
-    skips = missed_in_pause(former, cursor, now_ms)
-    cursor = replace(cursor, skips=skips, tz_version=TZ_VERSION)
+    cursor = skip_missed(former, cursor, now_ms)
     if job.schedule.kind is not ScheduleKind.ONCE:
         # From now on, even if the cursor stands behind a next occurrence that was cancelled.
         return point(job, replace(cursor, last_ms=now_ms, last_local=""), now_ms, "")

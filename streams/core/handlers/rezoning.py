@@ -1,19 +1,17 @@
 """New time zone data: jobs whose next occurrence it moves are recomputed, a few at a time (semantics §3).
 
-From older data to newer only. The pass remembers where it is, so a restart goes on there, and the partition's
-meta takes the new version when it is through. Jobs that the data do not move are not touched.
+From older data to newer only. The pass remembers where it is, so a restart goes on there, unless the
+partition was elsewhere meanwhile. The meta takes the new version when it is through. Jobs that the data do
+not move are not touched.
 """
 
 from __future__ import annotations
 
 from itertools import islice
 
-from msgspec.structs import replace
-
-from schemas.entities import Job, ScheduleKind
-from schemas.events import ScheduleShifted
+from schemas.entities import Job, JobStatus, ScheduleKind
 from streams.core import keys
-from streams.core.handlers.scheduling import point
+from streams.core.handlers.scheduling import shift
 from streams.core.lifecycle import JOB_FINAL
 from streams.core.transaction import Transaction
 from streams.core.zones import TZ_VERSION
@@ -49,6 +47,11 @@ def recompute_some(tx: Transaction) -> bool:
     return False
 
 
+def start_over(tx: Transaction) -> None:
+    """An owner with older data may have planned jobs that the pass had been at already."""
+    tx.state.kv.put(keys.REZONED_TO, None)
+
+
 def _job_of(key: bytes) -> tuple[str, str]:
     tenant, _, job_id = key[len(_JOBS[0]) :].decode().partition("/")
     return tenant, job_id
@@ -63,13 +66,8 @@ def _tell(tx: Transaction, tenant: str, count: int) -> None:
 def _recompute(tx: Transaction, job: Job) -> bool:
     """Whether its next occurrence moved."""
     cursor = tx.state.cursor(job)
-    due_ms = cursor.next_due_ms or cursor.next_ms
-    if cursor.status in JOB_FINAL or cursor.tz_version >= TZ_VERSION or not cursor.next_ms:
+    if cursor.status in JOB_FINAL or cursor.tz_version >= TZ_VERSION:
         return False
-    if due_ms <= tx.now_ms:
+    if cursor.status is JobStatus.ACTIVE and (cursor.next_due_ms or cursor.next_ms) <= tx.now_ms:
         return False  # promised and due: it is settled as it stands, and the next one follows the new data
-    moved = point(job, cursor, cursor.last_ms or job.created_ms, cursor.last_local)
-    if (moved.next_ms, moved.next_local) == (cursor.next_ms, cursor.next_local):
-        return False
-    tx.emit_cursor(ScheduleShifted, cursor, replace(moved, skips=(), tz_version=TZ_VERSION))
-    return True
+    return shift(tx, job, cursor) is not cursor

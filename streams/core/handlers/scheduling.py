@@ -20,7 +20,7 @@ from schemas.entities import (
     Skip,
     SkipReason,
 )
-from schemas.events import CursorMoved
+from schemas.events import CursorMoved, ScheduleShifted
 from streams.core import schedule as occurrences
 from streams.core.handlers.firing import fire, scheduled
 from streams.core.handlers.following import follow_up, overlap
@@ -57,30 +57,53 @@ class Moving:
         self.skips.append(skip)
 
     def result(self) -> Cursor:
-        return replace(self.cursor, skips=tuple(self.skips), tz_version=TZ_VERSION)
+        return replace(self.cursor, skips=tuple(self.skips))
 
 
 def settle(tx: Transaction, job: Job) -> Cursor:
     """Fires, keeps or skips what is due by now: before any command on the job, and when its time comes."""
     cursor = tx.state.cursor(job)
+    if cursor.status is JobStatus.PAUSED and cursor.next_ms <= tx.now_ms:
+        return shift(tx, job, cursor)
     if cursor.status is not JobStatus.ACTIVE or not cursor.next_ms or _due(cursor) > tx.now_ms:
         return cursor
     if job.schedule.kind is ScheduleKind.ONCE:
         return _settle_one_off(tx, job, cursor)
+    if _is_late(tx, cursor) and shift(tx, job, cursor) is not cursor:
+        return settle(tx, job)
     moving = Moving(cursor, [])
     for _ in range(FIRED_PER_PASS_MAX):
         if not moving.cursor.next_ms or _due(moving.cursor) > tx.now_ms:
             break
-        late = tx.now_ms - _due(moving.cursor) > MISFIRE_THRESHOLD_MS
-        if not (late and _keep_missed(tx, job, moving)):
+        if moving.cursor.tz_version != cursor.tz_version:
+            break  # the rest is another event's, so that each goes by one version of the zone data
+        if not (_is_late(tx, moving.cursor) and _keep_missed(tx, job, moving)):
             _occur(tx, job, moving)
     alert_skips(tx, job, moving.skips)
     moved = tx.emit_cursor(CursorMoved, cursor, moving.result())
-    return follow_up(tx, job, moved)
+    followed = follow_up(tx, job, moved)
+    return followed if moved.tz_version == cursor.tz_version else settle(tx, job)
 
 
 def _due(cursor: Cursor) -> int:
     return cursor.next_due_ms or cursor.next_ms
+
+
+def _is_late(tx: Transaction, cursor: Cursor) -> bool:
+    return tx.now_ms - _due(cursor) > MISFIRE_THRESHOLD_MS
+
+
+def shift(tx: Transaction, job: Job, cursor: Cursor) -> Cursor:
+    """The next occurrence is where this process' zone data have it, if the cursor's had it elsewhere.
+
+    It may be in the past, even before a pause: it has neither run nor been skipped, so it is still to come.
+    """
+    if job.schedule.kind is not ScheduleKind.CRON or not cursor.next_ms or cursor.tz_version == TZ_VERSION:
+        return cursor
+    shifted = point(job, cursor, cursor.last_ms or job.created_ms, cursor.last_local)
+    if (shifted.next_ms, shifted.next_local) == (cursor.next_ms, cursor.next_local):
+        return cursor
+    return follow_up(tx, job, tx.emit_cursor(ScheduleShifted, cursor, replace(shifted, skips=())))
 
 
 def _settle_one_off(tx: Transaction, job: Job, cursor: Cursor) -> Cursor:
@@ -230,7 +253,9 @@ def move(job: Job, moving: Moving, last: Occurrence) -> None:
 
 
 def point(job: Job, cursor: Cursor, after_ms: int, after_local: str) -> Cursor:
-    """The cursor with its next occurrence after the given instant, if the schedule has runs left."""
+    """The cursor with its next occurrence after the given instant, if the schedule has runs left; with the
+    version of the zone data that say so."""
+    cursor = replace(cursor, tz_version=TZ_VERSION)
     spent = bool(job.schedule.max_runs) and cursor.runs >= job.schedule.max_runs
     following = None if spent else occurrences.next_occurrence(plan_of(job), after_ms, after_local or None)
     if following is None:

@@ -12,7 +12,7 @@ from schemas.events import ScheduleShifted
 from streams.core import engine as engine_module
 from streams.core import planning, zones
 from streams.core.engine import Engine
-from streams.core.handlers import registration, rezoning, scheduling
+from streams.core.handlers import pausing, registration, rezoning, scheduling
 from streams.core.instants import format_instant
 from tests.unit.core.world import OnePartition, World
 
@@ -25,7 +25,7 @@ def with_old_data(monkeypatch: pytest.MonkeyPatch) -> None:
     old = zones.Zone(ZONE, OLD.read_bytes())
     newest = zones._load
     monkeypatch.setattr(zones, "_load", lambda name: old if name == ZONE else newest(name))
-    for module in (zones, registration, scheduling, rezoning, engine_module):
+    for module in (zones, pausing, registration, scheduling, rezoning, engine_module):
         monkeypatch.setattr(module, "TZ_VERSION", "2025b")
     planning._built.cache_clear()
 

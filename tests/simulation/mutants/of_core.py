@@ -149,7 +149,7 @@ def _update_drops_kept() -> None:
 
 
 def _pause_swallows() -> None:
-    change(pausing, "missed_in_pause", lambda original: lambda job, cursor, now_ms: ())
+    change(pausing, "skip_missed", lambda original: lambda job, cursor, now_ms: replace(cursor, skips=()))
 
 
 def _repeat_registers_anew() -> None:

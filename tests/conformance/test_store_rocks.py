@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -19,6 +19,7 @@ import pytest
 from streams.store import rocks
 from streams.store.kv import Batch, KeyValue
 from streams.store.rocks import RocksFolder, RocksStore, StateFolderBusyError
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 
@@ -229,6 +230,50 @@ def test_a_damaged_file_is_an_error_and_not_a_shorter_list(folder: RocksFolder, 
     store = folder.open(0)
     with pytest.raises(Exception, match="Corruption"):
         list(store.scan(b"q", b"r"))
+
+
+def reads_of_this_process() -> int:
+    """System calls that read."""
+    return int(Path("/proc/self/io").read_text().split("syscr: ")[1].split()[0])
+
+
+def one_large_file(number: int) -> bytes:
+    """Written in four parts that compaction makes one of."""
+    return b"e%09d" % number
+
+
+def many_files(number: int) -> bytes:
+    """Parts lie apart, so that compaction moves their files and does not make one of them."""
+    return b"e%02d-%09d" % (number % PARTS[many_files], number)
+
+
+PARTS: dict[Callable[[int], bytes], int] = {one_large_file: 4, many_files: 40}
+
+
+@pytest.mark.parametrize("key_of", PARTS)
+def test_what_was_just_read_is_not_read_again(
+    tmp_path: Path, key_of: Callable[[int], bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However large or many the files are: of both, each `get` cost a hundredfold once."""
+    monkeypatch.setattr(rocks, "STATE_BUFFER_BYTES", 64 << 20)
+    folder = RocksFolder(tmp_path / "state", "test", cache_bytes=4 << 20)
+    store = folder.open(0)
+    parts = PARTS[key_of]
+    for part in range(parts):
+        keys = (key_of(number) for number in range(part, 600_000, parts))
+        store.write(Batch(dict.fromkeys(keys, b"x" * 20)))
+        store.flush()
+    if key_of is one_large_file:
+        wait_until(lambda: len(list(tmp_path.rglob("*.sst"))) == 1, 60)
+    wanted = [key_of(number * 2_999) for number in range(200)]
+    wanted += [key + b"?" for key in wanted]
+    for key in wanted * 2:
+        store.get(key)
+    before = reads_of_this_process()
+    for key in wanted * 5:
+        store.get(key)
+    assert reads_of_this_process() - before < len(wanted)
+    folder.close()
 
 
 def test_half_wiped_partitions_are_swept(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from schemas.entities import Execution, Priority
 
 WEIGHED_MAX = 500
 """With more tenants waiting, a pass does not weigh all of them against each other."""
-MOVES_MAX = 4
+MOVES_MAX = 16
 """How often a partition may have moved while somebody waited for a turn among equals."""
 
 

@@ -81,33 +81,23 @@ async def put(request: Request, caller: Operator, tenant: str) -> Response:
     return await configure(request, served, caller, command, _answer)
 
 
-@router.post(
-    "/{tenant}/pause",
-    **described(
-        gives={200: TenantAnswer},
-        takes=ReasonBody,
-        body_needed=False,
-        problems=(404, 422),
-        keyed=True,
-        changes=True,
-    ),
+_SWITCH = described(
+    gives={200: TenantAnswer},
+    takes=ReasonBody,
+    body_needed=False,
+    problems=(404, 422),
+    keyed=True,
+    changes=True,
 )
+
+
+@router.post("/{tenant}/pause", **_SWITCH)
 async def pause(request: Request, caller: Operator, tenant: str) -> Response:
     """Nothing of the tenant is handed to workers until it is resumed; jobs fire, and wait."""
     return await _pause(request, caller, tenant, paused=True)
 
 
-@router.post(
-    "/{tenant}/resume",
-    **described(
-        gives={200: TenantAnswer},
-        takes=ReasonBody,
-        body_needed=False,
-        problems=(404, 422),
-        keyed=True,
-        changes=True,
-    ),
-)
+@router.post("/{tenant}/resume", **_SWITCH)
 async def resume(request: Request, caller: Operator, tenant: str) -> Response:
     """What waits is handed out again."""
     return await _pause(request, caller, tenant, paused=False)

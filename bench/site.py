@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import os
 import shutil
 import sys
@@ -15,12 +14,11 @@ from tempfile import mkdtemp
 from bench.usage import Usage
 from dev.broker import HOST, free_port
 from dev.limits import lift
-from dev.server import API, Part, Server
+from dev.server import API, Server, is_ready
 from schemas.topics import Topics
 from streams.transport.kafka.log import KafkaLog
 
 TENANT = "default"
-CLOCK_TICK_SEC = 0.2
 KEEP = "HORARIUM_BENCH_KEEP"
 """Set: the folder with the logs stays, and its name is said."""
 
@@ -51,32 +49,15 @@ def running(
 def another_api(server: Server, name: str) -> Iterator[str]:
     """One more API process of a running server; where it listens."""
     port = free_port()
-    own = {"PYTHONUNBUFFERED": "1", **server.environment(), "HORARIUM_HTTP_PORT": str(port)}
-    server.parts[name] = Part(
-        name=name,
-        command=[sys.executable, *API[1:]],
-        environment={**os.environ, **own},
-        log=server.data_dir / "logs" / f"{name}.log",
-    )
+    server.add(name, API, {"HORARIUM_HTTP_PORT": str(port)})
     server.restart(name)
     try:
-        while not _is_ready(port):
+        while not is_ready(port):
             check_alive(server)
             pause(0.1)
         yield f"http://{HOST}:{port}"
     finally:
         server.stop_part(name)
-
-
-def _is_ready(port: int) -> bool:
-    connection = http.client.HTTPConnection(HOST, port, timeout=5)
-    try:
-        connection.request("GET", "/readyz")
-        return connection.getresponse().status == http.client.OK
-    except (OSError, http.client.HTTPException):
-        return False
-    finally:
-        connection.close()
 
 
 def usage_of(server: Server) -> Usage:

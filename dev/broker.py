@@ -8,8 +8,6 @@ answers its first client when it has joined and is unfenced.
 """
 
 import json
-import os
-import signal
 import socket
 import struct
 import subprocess
@@ -227,14 +225,6 @@ class LocalKafka:
         """Starts the node again on the same data and the same port."""
         self.stop()
         self.start()
-
-    def pause(self) -> None:
-        """Freezes the process (SIGSTOP), as a long pause of the machine would."""
-        os.kill(self.pid, signal.SIGSTOP)
-
-    def unpause(self) -> None:
-        """Lets a frozen process go on."""
-        os.kill(self.pid, signal.SIGCONT)
 
     def join(self, voters: str, cluster_id: str) -> None:
         """Makes this node one of several; before its first start."""

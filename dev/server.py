@@ -158,9 +158,9 @@ class Server:
             self.bootstrap, self.broker = found.bootstrap, found.broker
             self._say(f"Kafka answers at {self.bootstrap}")
         for number in range(self._processors):
-            self._add(f"p{number}", PROCESSOR, {"HORARIUM_INSTANCE": f"p{number}"})
-        self._add("projections", PROJECTIONS)
-        self._add("api", API)
+            self.add(f"p{number}", PROCESSOR, {"HORARIUM_INSTANCE": f"p{number}"})
+        self.add("projections", PROJECTIONS)
+        self.add("api", API)
         for part in self.parts.values():
             self._launch(part)
         self.wait_ready()
@@ -172,7 +172,8 @@ class Server:
         except BlockingIOError:
             raise ServerError(f"another server already runs on {self.data_dir}") from None
 
-    def _add(self, name: str, command: Sequence[str], more: Mapping[str, str] | None = None) -> None:
+    def add(self, name: str, command: Sequence[str], more: Mapping[str, str] | None = None) -> None:
+        """One more part, with settings of its own; it runs from `restart` on."""
         inherited = {name: value for name, value in os.environ.items() if name != "HORARIUM_INSTANCE"}
         self.parts[name] = Part(
             name=name,
@@ -201,14 +202,7 @@ class Server:
 
     def ready(self) -> bool:
         """Whether the API says now that the server can serve."""
-        connection = http.client.HTTPConnection(HOST, self.http_port, timeout=PROBE_SEC)
-        try:
-            connection.request("GET", "/readyz")
-            return connection.getresponse().status == http.client.OK
-        except (OSError, http.client.HTTPException):
-            return False
-        finally:
-            connection.close()
+        return is_ready(self.http_port)
 
     def kill(self, name: str) -> None:
         """Ends a part as a crash would (SIGKILL); it stays down until `restart`."""
@@ -267,6 +261,18 @@ class Server:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+
+def is_ready(port: int) -> bool:
+    """Whether an API that listens there says that it can serve."""
+    connection = http.client.HTTPConnection(HOST, port, timeout=PROBE_SEC)
+    try:
+        connection.request("GET", "/readyz")
+        return connection.getresponse().status == http.client.OK
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
 
 
 def _epitaph(part: Part) -> str:

@@ -20,6 +20,10 @@ class Tail:
     """Grows by `read` until it is `cut`; then `take` empties it, and `clear` lets the next one begin."""
 
     def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """The chunk is applied, or what was read does not count."""
         self._newest: dict[bytes | None, Record] = {}
         self._chunk: deque[Record] = deque()
         self.last: Record | None = None
@@ -54,10 +58,6 @@ class Tail:
     def take(self, count: int) -> list[Record]:
         """The next ones of the chunk to be applied."""
         return [self._chunk.popleft() for _ in range(min(count, len(self._chunk)))]
-
-    def clear(self) -> None:
-        """The chunk is applied, or what was read does not count."""
-        self.__init__()  # type: ignore[misc]
 
 
 def _size(record: Record) -> int:

@@ -154,26 +154,34 @@ def test_a_resume_just_after_what_was_promised_fires_nothing_that_the_owner_does
     judge(world)
 
 
-def test_a_cancel_counts_by_the_data_of_its_owner_and_says_so() -> None:
-    world = world_at("2026-05-01T03:01:30Z", EVEN)
+@pytest.mark.parametrize(
+    ("began", "cron", "cancelled", "skips"),
+    [
+        (
+            "2026-05-01T03:01:30Z",
+            EVEN,
+            "2026-05-01T03:09:30Z",
+            ("2026-05-01T03:03:00Z", "2026-05-01T03:09:00Z", 4),
+        ),
+        # Both agree on what is next: local minutes 15 to 20 by the older data, 30 alone by the newer.
+        (
+            "2026-05-01T03:44:30Z",
+            "0-20,30 * * * *",
+            "2026-05-01T03:50:30Z",
+            ("2026-05-01T03:45:00Z", "2026-05-01T03:45:00Z", 1),
+        ),
+    ],
+)
+def test_a_cancel_counts_by_the_data_of_its_owner_and_says_so(
+    began: str, cron: str, cancelled: str, skips: tuple[str, str, int]
+) -> None:
+    world = world_at(began, cron)
     world.pause()
-    world.now_ms = parse_instant("2026-05-01T03:09:30Z", "at")
+    world.now_ms = parse_instant(cancelled, "at")
     owned_by(world, NEWER)
     world.cancel_job()
     assert world.cursor().tz_version == NEWER
-    assert skipped(world) == [("2026-05-01T03:03:00Z", "2026-05-01T03:09:00Z", 4)]
-    judge(world)
-
-
-def test_a_cancel_goes_by_one_version_even_if_both_agree_on_what_is_next() -> None:
-    """Local minutes 15 to 20 of the hour by the older data, 30 alone by the newer."""
-    world = world_at("2026-05-01T03:44:30Z", "0-20,30 * * * *")
-    world.pause()
-    world.now_ms = parse_instant("2026-05-01T03:50:30Z", "at")
-    owned_by(world, NEWER)
-    world.cancel_job()
-    assert world.cursor().tz_version == NEWER
-    assert skipped(world) == [("2026-05-01T03:45:00Z", "2026-05-01T03:45:00Z", 1)]
+    assert skipped(world) == [skips]
     judge(world)
 
 

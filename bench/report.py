@@ -21,6 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from streams import collector
 from streams.ambient import wall_ms
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -29,6 +30,8 @@ RESULTS = ROOT / "bench" / "results"
 Figures = dict[str, Any]
 VALID = "valid"
 """The figure that says whether the run did what it measures."""
+GIVEN_UP_SEC, GIVEN_UP_PER_SEC = 300, 250
+"""A system that takes longer than this, and as long as so many a second need, does no more of them."""
 
 
 def arguments(description: str) -> argparse.ArgumentParser:
@@ -48,6 +51,9 @@ def only(options: argparse.Namespace, **settings: Any) -> argparse.Namespace:
 
 def run(scenario: str, options: argparse.Namespace, measure: Callable[[], Figures]) -> Figures:
     """Measures `--repeat` times, prints, saves; ends with 1 if a run was not valid."""
+    # As every process of the server does: else the engine is measured with a collector that it never has,
+    # and the load costs half as much again.
+    collector.settle()
     settings = {name: value for name, value in vars(options).items() if name not in {"repeat", "save"}}
     runs = []
     load_average = round(os.getloadavg()[0], 2)
@@ -64,6 +70,11 @@ def run(scenario: str, options: argparse.Namespace, measure: Callable[[], Figure
         save(result)
     figures: Figures = result["figures"]
     return figures
+
+
+def within_sec(count: int) -> float:
+    """How long so many jobs are waited for, to be registered or to run, until the rest counts as lost."""
+    return GIVEN_UP_SEC + count / GIVEN_UP_PER_SEC
 
 
 def _result(scenario: str, settings: Mapping[str, Any], figures: Figures) -> dict[str, Any]:
@@ -109,11 +120,16 @@ def machine() -> dict[str, Any]:
     """What the figures depend on most."""
     return {
         "cpu": _cpu_model(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cores": cores(),
         "memoryGib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.release()}",
     }
+
+
+def cores() -> int:
+    """Those that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _cpu_model() -> str:

@@ -5,6 +5,10 @@ in turn, `--repeat` times; then ratios, as JSON too. Peers run on a PostgreSQL o
 one process with the scheduler, as is usual for them; what that compares to is Horarium by Kafka. HTTP adds an
 API, a read model and a worker protocol that the peers do not have.
 
+All may use the whole machine. A peer does so by itself, with its threads and the processes of its database.
+A processor of Horarium decides on one core, so there are as many as cores (`processors_of`), and the tenant
+is in every partition, as a large one would be.
+
 Needs Go (River), Java 17 and Maven (db-scheduler), PostgreSQL, and fetches the drivers' dependencies once.
 """
 
@@ -33,7 +37,7 @@ def measure(options: argparse.Namespace, peers: list[Peer]) -> Measured:
         if scenario == "steady":
             settings["rate"] = options.rate
         if system in {HTTP, KAFKA}:
-            settings["shards"] = options.shards
+            settings |= {"shards": options.shards, "processors": processors_of(system, options.processors)}
         found[scenario, system] = report.run(f"peers-{scenario}", report.only(options, **settings), work)
 
     if not options.only_peers:
@@ -50,8 +54,20 @@ def measure(options: argparse.Namespace, peers: list[Peer]) -> Measured:
     return found
 
 
+def processors_of(system: str, count: int) -> int:
+    """By HTTP half as many as by Kafka, for API and read model are processes of their own."""
+    return count if system == KAFKA else max(1, count // 2)
+
+
 def _by_kafka(options: argparse.Namespace, n: int, rate: float) -> argparse.Namespace:
-    return argparse.Namespace(n=n, rate=rate, partitions=8, shards=options.shards, processors=1, credit=1_000)
+    return argparse.Namespace(
+        n=n,
+        rate=rate,
+        partitions=8,
+        shards=options.shards,
+        processors=processors_of(KAFKA, options.processors),
+        credit=1_000,
+    )
 
 
 def _by_http(options: argparse.Namespace, credit: int) -> argparse.Namespace:
@@ -60,7 +76,7 @@ def _by_http(options: argparse.Namespace, credit: int) -> argparse.Namespace:
         rate=options.rate,
         seconds=options.seconds,
         shards=options.shards,
-        processors=1,
+        processors=processors_of(HTTP, options.processors),
         workers=8,
         connections=4,
         credit=credit,
@@ -108,6 +124,9 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=250, help="jobs due a second")
     parser.add_argument("--seconds", type=float, default=20, help="for so long")
     parser.add_argument("--shards", type=int, default=8, help="partitions of Horarium's tenant, of 8")
+    parser.add_argument(
+        "--processors", type=int, default=report.cores(), help="of Horarium by Kafka; by HTTP half as many"
+    )
     parser.add_argument("--peers", nargs="*", choices=[peer.name for peer in PEERS], help="only these")
     parser.add_argument("--only-peers", action="store_true", help="without Horarium")
     options = parser.parse_args()
@@ -116,7 +135,8 @@ def main() -> None:
         peer.command()  # what is to be fetched is fetched before anything is measured
     found = measure(options, chosen)
     if not options.only_peers:
-        settings = {"n": options.n, "rate": options.rate, "shards": options.shards}
+        named = ("n", "rate", "seconds", "shards", "processors")
+        settings = {name: getattr(options, name) for name in named}
         given = argparse.Namespace(repeat=1, save=options.save, **settings)
         report.run("peers-ratio", given, lambda: ratios(found))
 

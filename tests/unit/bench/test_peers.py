@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bench.peers.__main__ import HTTP, KAFKA, ratios
+from bench.peers.__main__ import HTTP, KAFKA, processors_of, ratios
 from bench.peers.driver import Seen, figures
 
 CPU = {"database": 3.0, "driver": 1.0}
@@ -36,6 +36,12 @@ def test_what_was_lost_early_or_ran_twice_is_not_valid(
     found = figures(_seen(late_ms, runs), CPU)
     assert found["valid"] is False
     assert found[name] == 1
+
+
+@pytest.mark.parametrize(("cores", "by_kafka", "by_http"), [(1, 1, 1), (2, 2, 1), (8, 8, 4)])
+def test_processors_fill_the_machine_beside_what_else_runs(cores: int, by_kafka: int, by_http: int) -> None:
+    assert processors_of(KAFKA, cores) == by_kafka
+    assert processors_of(HTTP, cores) == by_http
 
 
 def _ours(per_sec: int, late_ms: float) -> dict[str, Any]:

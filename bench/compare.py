@@ -21,9 +21,23 @@ def load(folder: Path) -> dict[tuple[str, str, str], list[dict[str, Any]]]:
         for line in path.read_text().splitlines():
             result = json.loads(line)
             settings = " ".join(f"{name}={value}" for name, value in sorted(result["settings"].items()))
-            machine = f"{result['machine']['cpu']}, {result['machine']['cores']} cores"
-            found.setdefault((result["scenario"], settings, machine), []).append(result)
+            found.setdefault((result["scenario"], settings, machine_of(result)), []).append(result)
     return found
+
+
+def newest(folder: Path) -> dict[str, list[dict[str, Any]]]:
+    """The newest result of each setting by scenario, oldest first, of the machine that was measured last."""
+    found = sorted((results[-1] for results in load(folder).values()), key=lambda result: str(result["date"]))
+    by_scenario: dict[str, list[dict[str, Any]]] = {}
+    for result in found:
+        if machine_of(result) == machine_of(found[-1]):
+            by_scenario.setdefault(result["scenario"], []).append(result)
+    return by_scenario
+
+
+def machine_of(result: Mapping[str, Any]) -> str:
+    """A new kernel makes no other machine."""
+    return f"{result['machine']['cpu']}, {result['machine']['cores']} cores"
 
 
 def flat(figures: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.compare import load
+from bench.compare import machine_of, newest
 from bench.report import RESULTS, ROOT
 from bench.svg import Axis, Chart
 
@@ -22,20 +22,10 @@ QUANTILES = ("p50", "p90", "p99", "p999", "max")
 Result = Mapping[str, Any]
 
 
-def newest(folder: Path) -> dict[str, list[Result]]:
-    """The newest results by scenario, of the machine that has the newest of all."""
-    found = [results[-1] for results in load(folder).values()]
-    last = max(found, key=lambda result: str(result["date"]), default=None)
-    by_scenario: dict[str, list[Result]] = {}
-    for result in sorted(found, key=lambda result: str(result["date"])):
-        if last is not None and _machine(result) == _machine(last):
-            by_scenario.setdefault(result["scenario"], []).append(result)
-    return by_scenario
-
-
-def _machine(result: Result) -> tuple[str, int]:
-    """As `bench.compare` tells them apart: a new kernel makes no other machine."""
-    return result["machine"]["cpu"], result["machine"]["cores"]
+def by_setting(results: Sequence[Result], name: str) -> list[tuple[float, Mapping[str, Any]]]:
+    """Figures by one setting, in its order. Other settings may differ: the newest result counts."""
+    found = {float(each["settings"][name]): each["figures"] for each in results}
+    return sorted(found.items(), key=lambda item: item[0])
 
 
 def lateness(results: Sequence[Result]) -> Chart | None:
@@ -88,26 +78,22 @@ def _points(curve: Mapping[str, float]) -> list[tuple[float, float]]:
 def registered(results: Sequence[Result]) -> Chart | None:
     """CPU of firing a due job beside so many that are not due."""
     lines: dict[str, list[tuple[float, float]]] = {}
-    for result in results:
-        count, cpu = float(result["settings"]["registered"]), result["figures"]["cpuUs"]
+    for count, figures in by_setting(results, "registered"):
         for name, key in (("fire a due job", "fire"), ("turn with nothing due", "idleTurn")):
-            lines.setdefault(name, []).append((count, cpu[key]))
+            lines.setdefault(name, []).append((count, figures["cpuUs"][key]))
     if not lines:
         return None
-    lines = {name: sorted(points) for name, points in lines.items()}
     return Chart("Cost against registered jobs", Axis("registered jobs", log=True), Axis("CPU µs"), lines)
 
 
 def partitions(results: Sequence[Result]) -> Chart | None:
     """CPU an execution by the number of partitions, one process."""
-    lines: dict[str, list[tuple[float, float]]] = {"processor": [], "broker": []}
-    for result in results:
-        if result["settings"]["processors"] == 1:
-            count, cpu = float(result["settings"]["partitions"]), result["figures"]["cpuUsPerExecution"]
-            lines["processor"].append((count, cpu["p0"]))
-            if "broker" in cpu:
-                lines["broker"].append((count, cpu["broker"]))
-    lines = {name: sorted(points) for name, points in lines.items() if points}
+    one = [each for each in results if each["settings"]["processors"] == 1]
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for count, figures in by_setting(one, "partitions"):
+        for name, key in (("processor", "p0"), ("broker", "broker")):
+            if key in figures["cpuUsPerExecution"]:
+                lines.setdefault(name, []).append((count, figures["cpuUsPerExecution"][key]))
     if not lines:
         return None
     return Chart("Cost against partitions", Axis("partitions", log=True), Axis("CPU µs an execution"), lines)
@@ -115,9 +101,7 @@ def partitions(results: Sequence[Result]) -> Chart | None:
 
 def memory(results: Sequence[Result]) -> Chart | None:
     """Resident memory of one processor by registered jobs."""
-    points = sorted(
-        (float(each["settings"]["n"]), each["figures"]["memoryMib"]["steady"]) for each in results
-    )
+    points = [(count, figures["memoryMib"]["steady"]) for count, figures in by_setting(results, "n")]
     if not points:
         return None
     return Chart(
@@ -138,6 +122,8 @@ CHARTS: Mapping[str, tuple[str, Callable[[Sequence[Result]], Chart | None]]] = {
 def page(made: Mapping[str, Chart], results: Mapping[str, Sequence[Result]]) -> str:
     """docs/plots/README.md: each plot, and what it was drawn from."""
     origin = "Made by `python -m bench.plots` from `bench/results`; `../benchmarks.md` says what is measured."
+    machines = {machine_of(each) for name in made for each in results[CHARTS[name][0]]}
+    origin += "".join(f" Measured on {machine}." for machine in machines)
     parts = ["# Plots", origin]
     for name, chart in made.items():
         scenario, _ = CHARTS[name]
@@ -156,17 +142,22 @@ def main() -> None:
     parser.add_argument("--to", type=Path, default=PLOTS, help="folder for the plots")
     options = parser.parse_args()
     results = newest(options.results)
+    draw(results, options.to)
+
+
+def draw(results: Mapping[str, Sequence[Result]], folder: Path) -> None:
+    """Writes plots and page. A plot of another machine goes: the page says where all of it was measured."""
     made: dict[str, Chart] = {}
+    folder.mkdir(parents=True, exist_ok=True)
     for name, (scenario, make) in CHARTS.items():
-        chart = make(results.get(scenario, []))
+        chart, path = make(results.get(scenario, [])), folder / f"{name}.svg"
         if chart is None:
             sys.stderr.write(f"{name}: no saved result of {scenario}\n")
+            path.unlink(missing_ok=True)
         else:
             made[name] = chart
-    options.to.mkdir(parents=True, exist_ok=True)
-    for name, chart in made.items():
-        (options.to / f"{name}.svg").write_text(chart.svg())
-    (options.to / "README.md").write_text(page(made, results))
+            path.write_text(chart.svg())
+    (folder / "README.md").write_text(page(made, results))
 
 
 if __name__ == "__main__":

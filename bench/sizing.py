@@ -1,7 +1,8 @@
 """What an installation needs, from measured costs: `python -m bench.sizing > docs/sizing.md`.
 
-CPU, memory and disk come from saved results (`bench/results`, the newest of each scenario, of those the
-largest); bytes are counted now, on the engine itself. Everything else is arithmetic that the page shows.
+CPU, memory and disk come from saved results (`bench/results`, of the machine measured last; of each scenario
+the largest, of those the newest); bytes are counted now, on the engine itself. Everything else is arithmetic
+that the page shows.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from bench.compare import load
+from bench.compare import machine_of, newest
 from bench.core import START_MS
 from bench.partition import Partition, completions, registrations
 from bench.report import RESULTS
@@ -60,6 +62,7 @@ class Octets:
 class Costs:
     """CPU µs an execution by part; memory and disk of a processor; events a second of a rebuild."""
 
+    machine: str
     processor_us: float
     broker_us: float
     api_us: float
@@ -96,32 +99,35 @@ def _size(records: Iterable[Any]) -> int:
     return sum(len(codec.encode(record)) for record in records)
 
 
-def find_costs() -> Costs:
+def find_costs(folder: Path = RESULTS) -> Costs:
     """From the saved results; SystemExit names the command for what is missing."""
-    processor = _newest("processor", "n")["cpuUsPerExecution"]
-    herd = _newest("herd", "n")["cpuUsPerExecution"]
-    registered = _newest("registered", "n")
-    jobs = round(registered["rebuiltPerSec"] * registered["rebuildSec"])
+    found = newest(folder)
+    processor = _largest(found, "processor", rate=0)["figures"]["cpuUsPerExecution"]
+    herd = _largest(found, "herd")["figures"]["cpuUsPerExecution"]
+    registered = _largest(found, "registered")
+    disk_mib, memory_mib = (registered["figures"][name] for name in ("diskMib", "memoryMib"))
+    jobs = registered["settings"]["n"]
     return Costs(
+        machine=machine_of(registered),
         processor_us=sum(value for name, value in processor.items() if name.startswith("p")),
         broker_us=herd["broker"],
         api_us=herd["api"],
         read_model_us=herd["projections"],
-        memory_mib=registered["memoryMib"]["steady"],
+        memory_mib=memory_mib["steady"],
         memory_jobs=jobs,
-        store_bytes_per_job=registered["diskMib"]["store"] * 2**20 / jobs,
-        rebuilt_per_sec=1e6 / _newest("rebuild", "n")["cpuUsPerEvent"],
+        store_bytes_per_job=disk_mib["store"] * 2**20 / jobs,
+        rebuilt_per_sec=1e6 / _largest(found, "rebuild")["figures"]["cpuUsPerEvent"],
     )
 
 
-def _newest(scenario: str, size: str) -> Mapping[str, Any]:
-    """Figures of the newest result of the largest size."""
-    found = [results[-1] for (name, _, _), results in load(RESULTS).items() if name == scenario]
-    if not found:
-        sys.exit(f"no saved result of {scenario}: python -m bench.{scenario} --save")
-    best = max(found, key=lambda result: (result["settings"][size], result["date"]))
-    figures: Mapping[str, Any] = best["figures"]
-    return figures
+def _largest(
+    found: Mapping[str, Sequence[Mapping[str, Any]]], scenario: str, **settings: Any
+) -> Mapping[str, Any]:
+    """The largest result with these settings, of those the newest."""
+    fit = [each for each in found.get(scenario, ()) if settings.items() <= each["settings"].items()]
+    if not fit:
+        sys.exit(f"no saved result of {scenario} on this machine: python -m bench.{scenario} --save")
+    return max(fit, key=lambda result: (result["settings"]["n"], result["date"]))
 
 
 def cores(per_sec: float, us: float, busy: float) -> float:
@@ -170,6 +176,8 @@ benchmarks and from bytes counted on the engine: measure on your machines, and m
 numbers (`--help`). Cores are planned to be {wanted.busy:.0%} busy.
 
 ## Measured
+On {costs.machine}.
+
 {table(("what", "figure"), rows)}"""
 
 

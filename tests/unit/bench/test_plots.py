@@ -9,7 +9,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from bench.plots import CHARTS, newest, page
+from bench.compare import newest
+from bench.plots import CHARTS, draw, page
 from bench.svg import Axis, Chart
 
 LATE = {"min": 0, "p50": 9, "p90": 14, "p99": 30, "p999": 60, "max": 70}
@@ -51,6 +52,22 @@ def test_results_of_another_machine_are_left_out(tmp_path: Path) -> None:
     (tmp_path / "duescan.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     assert [each["date"] for each in newest(tmp_path)["duescan"]] == ["2026-01-03"]
     assert newest(tmp_path / "nothing") == {}
+
+
+def test_of_one_size_measured_with_other_settings_the_newest_counts() -> None:
+    """Two points at one place would draw a saw."""
+    older, newer = _saved("growth", "2026-01-02"), _saved("growth", "2026-01-03")
+    chart = CHARTS["partitions"][1]([older, newer])
+    assert chart is not None
+    assert chart.lines == {"processor": [(8, 200)], "broker": [(8, 50)]}
+
+
+def test_a_plot_that_this_machine_has_no_result_for_goes(tmp_path: Path) -> None:
+    draw({"duescan": [_saved("duescan", "2026-01-02") | {"commit": "abc"}]}, tmp_path)
+    assert (tmp_path / "registered.svg").exists()
+    draw({"registered": [_saved("registered", "2026-01-03", "y") | {"commit": "def"}]}, tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["README.md", "memory.svg"]
+    assert "Measured on y, 2 cores." in (tmp_path / "README.md").read_text()
 
 
 @pytest.mark.parametrize("log", [False, True])

@@ -12,7 +12,7 @@ from collections import Counter
 
 from bench import processors, report
 from bench.partition import TENANT
-from bench.processor import LEAD_MS, WITHIN_SEC, arguments
+from bench.processor import LEAD_MS, arguments
 from bench.usage import per_unit_us
 from bench.wire import Refused
 from schemas import codec
@@ -35,7 +35,7 @@ def measure(options: argparse.Namespace) -> report.Figures:
     ):
         rate = service.warm_up(options.credit)
         due_ms = wall_ms() + round(1_500 * options.n / rate) + LEAD_MS
-        made = service.register(options.n, due_ms, WITHIN_SEC)
+        made = service.register(options.n, due_ms, report.within_sec(options.n))
         if made < options.n or wall_ms() > due_ms:
             raise Refused(f"{made} of {options.n} registered in time: the machine is too busy")
         events = [
@@ -48,7 +48,7 @@ def measure(options: argparse.Namespace) -> report.Figures:
         fired: Counter[str] = Counter()
         late_ms: list[int] = []
         last_ms = due_ms
-        deadline = time.monotonic() + (due_ms - wall_ms()) / 1000 + WITHIN_SEC
+        deadline = time.monotonic() + (due_ms - wall_ms()) / 1000 + report.within_sec(made)
         waiting = True
         while len(fired) < made and time.monotonic() < deadline:
             if waiting and wall_ms() >= due_ms:

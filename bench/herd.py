@@ -24,7 +24,6 @@ WARM_UP = 2_000
 WARM_UP_LEAD_MS = 3_000
 CALM_SEC = 3.0
 """At least so long between the end of the registration and the herd."""
-WITHIN_SEC = 300.0
 READ_MODEL_SEC = 300.0
 LEASE_SEC = 300
 """Longer than a run: what is measured is not to be mixed with redelivery."""
@@ -48,8 +47,9 @@ async def _herd(server: Server, options: argparse.Namespace) -> report.Figures:
     registering = usage.since()
     if due_ms - wall_ms() < 1_000 * CALM_SEC:
         raise Refused("the herd was due before all of it was registered: the machine is too busy")
+    within_sec = lead_ms / 1000 + report.within_sec(options.n)
     seen, waiting = await asyncio.gather(
-        load.work(POOL, len(made), options.workers, options.credit, lead_ms / 1000 + WITHIN_SEC),
+        load.work(POOL, len(made), options.workers, options.credit, within_sec),
         _at(due_ms, usage),
     )
     running = usage.since()
@@ -81,7 +81,7 @@ async def warm_up(load: Load, options: argparse.Namespace) -> float:
     began = time.perf_counter()
     made = await load.register("warm-up", [wall_ms() + WARM_UP_LEAD_MS] * WARM_UP, options.connections)
     rate = len(made) / (time.perf_counter() - began)
-    seen = await load.work("warm-up", len(made), options.workers, options.credit, WITHIN_SEC)
+    seen = await load.work("warm-up", len(made), options.workers, options.credit, report.within_sec(WARM_UP))
     if len(seen.accepted) < len(made):
         raise Refused(f"only {len(seen.accepted)} of {len(made)} executions of the warm-up ran")
     return rate

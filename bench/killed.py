@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 
 from bench import processors, report
-from bench.processor import LEAD_MS, WITHIN_SEC
+from bench.processor import LEAD_MS
 from bench.service import Came
 from streams.ambient import wall_ms
 
@@ -30,7 +30,7 @@ def measure(options: argparse.Namespace) -> report.Figures:
     ):
         rate = service.warm_up(options.credit)
         first_ms = wall_ms() + round(1_500 * count / rate) + LEAD_MS
-        made = service.register(count, first_ms, WITHIN_SEC, 1000 / options.rate)
+        made = service.register(count, first_ms, report.within_sec(count), 1000 / options.rate)
         owners = running.wait_until_running(0, owners=2)
         kill_ms = first_ms + round(500 * options.seconds)
         killed: list[int] = []
@@ -40,7 +40,7 @@ def measure(options: argparse.Namespace) -> report.Figures:
                 running.kill(VICTIM)
                 killed.append(wall_ms())
 
-        service.work(made, options.credit, options.seconds + WITHIN_SEC, kill)
+        service.work(made, options.credit, options.seconds + report.within_sec(made), kill)
         theirs = {number for number, owner in owners.items() if owner == VICTIM}
         came_of_it = [each for each in service.came if each.partition in theirs]
         others = [each for each in service.came if each.partition not in theirs]

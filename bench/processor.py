@@ -16,7 +16,6 @@ from bench.wire import Refused
 from streams.ambient import wall_ms
 
 LEAD_MS = 3_000
-WITHIN_SEC = 300.0
 
 
 def measure(options: argparse.Namespace) -> report.Figures:
@@ -33,7 +32,7 @@ def measure(options: argparse.Namespace) -> report.Figures:
         due_ms = wall_ms() + lead_ms
         spacing_ms = 1000 / options.rate if options.rate else 0.0
         began = time.perf_counter()
-        made = service.register(options.n, due_ms, WITHIN_SEC, spacing_ms)
+        made = service.register(options.n, due_ms, report.within_sec(options.n), spacing_ms)
         took = time.perf_counter() - began
         registering = usage.since()
         if made < options.n or wall_ms() > due_ms:
@@ -46,7 +45,7 @@ def measure(options: argparse.Namespace) -> report.Figures:
                 waited.update({name: round(used / idle_sec, 3) for name, used in usage.since().items()})
 
         lasts_sec = (lead_ms + made * spacing_ms) / 1000
-        service.work(made, options.credit, lasts_sec + WITHIN_SEC, start_count)
+        service.work(made, options.credit, lasts_sec + report.within_sec(made), start_count)
         running_us = per_unit_us(usage.since(), made)
         return {
             "registeredPerSec": round(made / took),

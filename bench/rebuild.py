@@ -12,7 +12,7 @@ import time
 from typing import NamedTuple
 
 from bench import processors, report, site
-from bench.processor import LEAD_MS, WITHIN_SEC
+from bench.processor import LEAD_MS
 from bench.usage import Usage
 from streams.ambient import wall_ms
 from streams.runtime.late import LATE_MS
@@ -40,19 +40,20 @@ def start(running: processors.Processors, within_sec: float) -> Start:
 
 def measure(options: argparse.Namespace) -> report.Figures:
     """Fills a log, and starts on it twice."""
+    within_sec = report.within_sec(options.n)
     with processors.running(partitions=options.partitions, shards=options.partitions) as running:
         with running.service() as service:
             service.warm_up(options.credit)
-            made = service.register(options.n, wall_ms() + LEAD_MS, WITHIN_SEC)
-            service.work(made, options.credit, WITHIN_SEC)
+            made = service.register(options.n, wall_ms() + LEAD_MS, within_sec)
+            service.work(made, options.credit, within_sec)
             lived = len(service.accepted)
         running.stop(NAME)
         site.pause(LATE_MS / 1000)
         events, octets = _count(running)
-        kept = start(running, WITHIN_SEC)
+        kept = start(running, within_sec)
         running.stop(NAME)
         running.forget_state(NAME)
-        wiped = start(running, WITHIN_SEC)
+        wiped = start(running, within_sec)
         return {
             "events": events,
             "bytesPerEvent": round(octets / max(1, events)),

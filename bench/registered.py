@@ -18,7 +18,7 @@ from pathlib import Path
 
 from bench import processors, report
 from bench.partition import TENANT, registered
-from bench.processor import LEAD_MS, WITHIN_SEC
+from bench.processor import LEAD_MS
 from bench.rebuild import NAME, start
 from bench.usage import per_unit_us
 from bench.wire import Refused
@@ -52,9 +52,9 @@ def measure(options: argparse.Namespace) -> report.Figures:
             rate = service.warm_up(options.credit)
             usage = running.usage()
             first_ms = wall_ms() + round(1_500 * count / rate) + LEAD_MS
-            made = service.register(count, first_ms, WITHIN_SEC, 1000 / options.rate)
+            made = service.register(count, first_ms, report.within_sec(count), 1000 / options.rate)
             usage.since()
-            service.work(made, options.credit, options.seconds + WITHIN_SEC)
+            service.work(made, options.credit, options.seconds + report.within_sec(made))
             used = per_unit_us(usage.since(), made)
             verdict = service.verdict(made)
         memory_after = running.usage().memory_mib()
@@ -99,7 +99,7 @@ def _fill(running: processors.Processors, count: int) -> float:
                 break
             except LogRetriable:
                 writer.flush(1.0)
-    if not writer.flush(WITHIN_SEC):
+    if not writer.flush(report.within_sec(0)):
         raise Refused("the log was not written in time")
     writer.close()
     return round(time.perf_counter() - began, 1)

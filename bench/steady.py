@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from bench import report, site
-from bench.herd import LEASE_SEC, WITHIN_SEC, read_model_catches_up, server_options, warm_up
+from bench.herd import LEASE_SEC, read_model_catches_up, server_options, warm_up
 from bench.usage import per_unit_us
 from bench.wire import Answer, Connection, Refused
 from bench.worker import Load
@@ -54,7 +54,7 @@ async def _steady(server: Server, options: argparse.Namespace) -> report.Figures
             _open_loop(load, options.reads, options.seconds, _reader(made), 200),
         )
 
-    within_sec = (first_ms - wall_ms()) / 1000 + options.seconds + WITHIN_SEC
+    within_sec = (first_ms - wall_ms()) / 1000 + options.seconds + report.within_sec(count)
     seen, (posts, reads) = await asyncio.gather(
         load.work(POOL, len(made), options.workers, options.credit, within_sec), side_load()
     )

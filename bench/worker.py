@@ -10,17 +10,18 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from bench.report import spread
-from bench.wire import Connection, Refused
+from bench.wire import Answer, Connection, Refused
 from dev.server import Server
 from streams.ambient import wall_ms
 from streams.core.instants import format_instant, parse_instant
 
 BATCH = 1_000
+TRIES = 5
 WAIT_SEC = 5
 PAYLOAD = {"pad": "x" * 190}
 
@@ -133,20 +134,14 @@ class Load:
 
     async def register(self, pool: str, due_ms: Sequence[int], connections: int) -> list[str]:
         """One-off jobs in batches of `BATCH`; their ids. Raises if one is refused."""
-        batches = [due_ms[first : first + BATCH] for first in range(0, len(due_ms), BATCH)]
-        batches.reverse()
+        batches = iter(range(0, len(due_ms), BATCH))
         made: list[str] = []
 
         async def one() -> None:
             async with self.connection() as connection:
-                while batches:
-                    body = _ENCODE({"jobs": [self.job(pool, due) for due in batches.pop()]})
-                    answer = await connection.post("/v1/jobs/batch", body)
-                    results = _RESULTS.decode(answer.expect(200)).results
-                    wrong = [result for result in results if result.status != 201]
-                    if wrong:
-                        raise Refused(f"{len(wrong)} of a batch not registered, the first: {wrong[0]}")
-                    made.extend(result.job.job_id for result in results if result.job is not None)
+                for first in batches:
+                    jobs = [self.job(pool, due) for due in due_ms[first : first + BATCH]]
+                    made.extend(await registered(connection, _ENCODE({"jobs": jobs}), f"{pool}-{first}"))
 
         await asyncio.gather(*(one() for _ in range(connections)))
         return made
@@ -206,3 +201,23 @@ class Load:
                 seen.last_ms = wall_ms()
                 if len(seen.accepted) >= expected:
                     done.set()
+
+
+class Posting(Protocol):
+    """The part of a connection that registers."""
+
+    async def post(self, path: str, body: bytes, headers: str = "", *, method: str = "POST") -> Answer: ...
+
+
+async def registered(connection: Posting, body: bytes, key: str) -> list[str]:
+    """The ids of a batch's jobs. On a busy machine an answer may come too late (503): asked again under the
+    same key, it says what was decided meanwhile."""
+    for _ in range(TRIES):
+        answer = await connection.post("/v1/jobs/batch", body, f"Idempotency-Key: {key}\r\n")
+        results = _RESULTS.decode(answer.expect(200)).results
+        if all(result.status != 503 for result in results):
+            break
+    wrong = [result for result in results if result.status not in {200, 201}]
+    if wrong:
+        raise Refused(f"{len(wrong)} of a batch not registered, the first: {wrong[0]}")
+    return [result.job.job_id for result in results if result.job is not None]

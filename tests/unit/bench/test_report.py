@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from bench.compare import load, table
-from bench.report import median_of, spread
+from bench.report import median_of, run, spread, within_sec
 from bench.usage import per_unit_us
+from streams import collector
 
 
 def test_medians_by_figure_and_what_must_hold_holds_in_every_run() -> None:
@@ -18,6 +22,18 @@ def test_medians_by_figure_and_what_must_hold_holds_in_every_run() -> None:
         {"a": 2, "late": {"p50": 2.0}, "valid": True},
     ]
     assert median_of(runs) == {"a": 2, "late": {"p50": 2.0}, "valid": False}
+
+
+def test_a_herd_of_half_a_million_is_waited_for() -> None:
+    slow_per_sec = 500
+    assert within_sec(500_000) > 500_000 / slow_per_sec
+
+
+def test_what_is_measured_has_the_collector_of_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    settled: list[bool] = []
+    monkeypatch.setattr(collector, "settle", lambda: settled.append(True))
+    found = run("some", argparse.Namespace(repeat=1, save=False), lambda: {"settled": len(settled)})
+    assert found == {"settled": 1}
 
 
 def test_what_one_run_never_reached_has_no_median() -> None:

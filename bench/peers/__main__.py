@@ -15,12 +15,14 @@ Needs Go (River), Java 17 and Maven (db-scheduler), PostgreSQL, and fetches the 
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 from bench import herd, processor, report, steady
 from bench.peers.driver import PEERS, Peer
+from bench.wire import Refused
 
 HTTP, KAFKA = "horarium-http", "horarium-kafka"
 Measured = dict[tuple[str, str], report.Figures]
@@ -28,7 +30,7 @@ Measured = dict[tuple[str, str], report.Figures]
 
 
 def measure(options: argparse.Namespace, peers: list[Peer]) -> Measured:
-    """All of them, one after the other; each result is printed."""
+    """All of them, one after the other; each result is printed. Who cannot be measured is left out."""
     jobs = round(options.rate * options.seconds)
     found: Measured = {}
 
@@ -38,7 +40,10 @@ def measure(options: argparse.Namespace, peers: list[Peer]) -> Measured:
             settings["rate"] = options.rate
         if system in {HTTP, KAFKA}:
             settings |= {"shards": options.shards, "processors": processors_of(system, options.processors)}
-        found[scenario, system] = report.run(f"peers-{scenario}", report.only(options, **settings), work)
+        try:
+            found[scenario, system] = report.run(f"peers-{scenario}", report.only(options, **settings), work)
+        except Refused as error:
+            sys.stderr.write(f"{scenario}, {system}: {error}\n")
 
     if not options.only_peers:
         run("herd", KAFKA, options.n, partial(processor.measure, _by_kafka(options, options.n, 0)))
@@ -135,10 +140,11 @@ def main() -> None:
         peer.command()  # what is to be fetched is fetched before anything is measured
     found = measure(options, chosen)
     if not options.only_peers:
+        complete = len(found) == 2 * (len(chosen) + 2)
         named = ("n", "rate", "seconds", "shards", "processors")
         settings = {name: getattr(options, name) for name in named}
         given = argparse.Namespace(repeat=1, save=options.save, **settings)
-        report.run("peers-ratio", given, lambda: ratios(found))
+        report.run("peers-ratio", given, lambda: {**ratios(found), report.VALID: complete})
 
 
 if __name__ == "__main__":

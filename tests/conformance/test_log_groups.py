@@ -69,6 +69,18 @@ def test_committed_offsets_are_stable(setup: Setup) -> None:
         writer.commit()
 
 
+def test_transactions_follow_each_other_at_once_and_the_newest_counts(setup: Setup) -> None:
+    """The markers of one may be written while the next is under way."""
+    member, writer = setup.alone(), setup.writer()
+    for number in range(50):
+        begin_batch(setup, writer, {setup.commands(0): number, setup.work(0): 2 * number}, member)
+        writer.commit()
+
+    wanted = [setup.commands(0), setup.work(0)]
+    assert setup.log.committed(setup.group, wanted) == {setup.commands(0): 49, setup.work(0): 98}
+    assert len(read(setup.reader(events0=0), 50)) == 50
+
+
 def test_the_offset_committed_is_the_next_to_read(setup: Setup) -> None:
     """STR-004"""
     setup.say(setup.commands(), *(b"%d" % number for number in range(43)))

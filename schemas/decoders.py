@@ -14,7 +14,18 @@ import inspect
 from collections.abc import Callable
 from typing import Any, cast
 
-from schemas.source import DOUBLE, Classes, Function, Names, Schema, attributes, full_name, kind_of, nullable
+from schemas.source import (
+    DOUBLE,
+    REPEATED,
+    Classes,
+    Function,
+    Names,
+    Schema,
+    attributes,
+    full_name,
+    kind_of,
+    nullable,
+)
 from schemas.varint import (
     INSTANT_BYTES,
     INSTANTS,
@@ -71,6 +82,22 @@ def _decode_map(pair: Decoder) -> Decoder:
     return decode
 
 
+def _decode_repeated(decode: Decoder) -> Decoder:
+    """Remembers the newest: equal bytes are an equal value, and no encoding begins with another one."""
+    newest: tuple[bytes, Any] | None = None
+
+    def decode_or_recall(data: bytes, position: int) -> tuple[Any, int]:
+        nonlocal newest
+        if newest is not None and data.startswith(newest[0], position):
+            return newest[1], position + len(newest[0])
+        record, end = decode(data, position)
+        if end <= len(data):
+            newest = (data[position:end], record)
+        return record, end
+
+    return decode_or_recall
+
+
 class DecoderCompiler:
     """Makes decoders for one version of the schemas; a nested record's decoder is made once and shared."""
 
@@ -89,9 +116,10 @@ class DecoderCompiler:
         # Walked even if it is done: types may be spelled out in here and only named further on.
         variables = {field["name"]: self._read(field["type"], function, names) for field in schema["fields"]}
         if name not in self._done:
-            made = self._construction(self._classes.get(name), variables, function)
-            function.lines.append(f"return {made}, p")
-            self._done[name] = function.make("b, p", name)
+            record = self._construction(self._classes.get(name), variables, function)
+            function.lines.append(f"return {record}, p")
+            made = function.make("b, p", name)
+            self._done[name] = _decode_repeated(made) if name in REPEATED else made
         return self._done[name]
 
     def _construction(self, cls: type[Any] | None, variables: dict[str, str], function: Function) -> str:

@@ -13,7 +13,7 @@ import fastavro
 import msgspec
 import pytest
 
-from schemas import avsc, codec
+from schemas import avsc, codec, decoders
 from schemas.codec import MARKER, UndecodableError, UnencodableError, decode, encode, fingerprint_of
 from schemas.commands import Beat, ExtendLease, RegisterJob, ScheduleSpec
 from schemas.decoders import DecoderCompiler
@@ -70,6 +70,21 @@ REGISTER = RegisterJob(
 BEAT = Beat(execution_id="e", worker_id="w", lease_epoch=1)
 EXTEND = ExtendLease(command_id="c", tenant="acme", actor="key", items=(BEAT,))
 
+EXECUTION = Execution(
+    tenant="acme",
+    execution_id="j.1.2.s",
+    job_version=1,
+    kind=ExecutionKind.MANUAL,
+    pool="p",
+    priority=Priority.LOW,
+    scheduled_ms=2,
+    due_ms=3,
+    fired_ms=4,
+    status=ExecutionStatus.PENDING,
+    waiting_for=WaitingFor.WORKER,
+    replays=7,
+)
+
 
 def replace(record: Record, **changes: Any) -> Record:
     return msgspec.structs.replace(record, **changes)
@@ -110,6 +125,32 @@ def test_a_wrong_type_is_refused(record: Record, reason: str) -> None:
 def test_an_int_is_a_float_as_python_has_it() -> None:
     record = replace(REGISTER, policies=Policies(retry=RetryPolicy(backoff_factor=2)))
     assert decode(encode(record)) == record
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"attempt": True}, "got `bool`"),
+        ({"delivery_count": False}, "got `bool`"),
+        ({"replays": 0.0}, "got `float`"),
+        ({"worker_id": b""}, "claimId|workerId|no attribute 'encode'"),
+        ({"error": None}, "got `null`"),
+        ({"result": ""}, "a bytes-like object is required|expected a bytes-like"),
+        ({"lease_end": WaitingFor.NOTHING}, "Invalid enum value 'NOTHING'"),
+    ],
+)
+def test_what_only_equals_a_default_is_refused_too(changes: dict[str, Any], reason: str) -> None:
+    fired = ExecutionFired(at_ms=9, actor="engine", cause="time", execution=EXECUTION)
+    encode(fired)
+    with pytest.raises(UnencodableError, match=reason):
+        encode(replace(fired, execution=replace(EXECUTION, **changes)))
+
+
+def test_equal_policies_read_in_a_row_are_one_object() -> None:
+    usual, other = encode(REGISTER), encode(replace(REGISTER, policies=Policies(timeout_sec=7)))
+    first, second, third, fourth = (decode(data) for data in (usual, usual, other, usual))
+    assert first.policies is second.policies  # type: ignore[attr-defined]
+    assert (first, third, fourth) == (REGISTER, replace(REGISTER, policies=Policies(timeout_sec=7)), REGISTER)
 
 
 def test_a_base_class_has_no_bytes() -> None:
@@ -184,6 +225,13 @@ def test_str_017_old_bytes_need_the_schema_that_wrote_them() -> None:
         read_new(data, 0)
 
 
+def test_what_was_cut_off_is_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoders, "REPEATED", {"n.Foo"})
+    read = DecoderCompiler({"n.Foo": Foo}, {}).compile(FOO)
+    assert read(b"\x06fo", 0)[1] == 4  # beyond the end: the caller refuses it
+    assert read(b"\x06foo", 0) == (Foo(foo="foo"), 4)
+
+
 @pytest.fixture
 def another_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty released version beside today's schemas."""
@@ -205,20 +253,6 @@ def write_with(folder: Path, name: str, schema: Any, value: Any) -> bytes:
     return MARKER + bytes.fromhex(prints[name]) + buffer.getvalue()
 
 
-EXECUTION = Execution(
-    tenant="acme",
-    execution_id="j.1.2.s",
-    job_version=1,
-    kind=ExecutionKind.MANUAL,
-    pool="p",
-    priority=Priority.LOW,
-    scheduled_ms=2,
-    due_ms=3,
-    fired_ms=4,
-    status=ExecutionStatus.PENDING,
-    waiting_for=WaitingFor.WORKER,
-    replays=7,
-)
 FIRED = "horarium.events.ExecutionFired"
 
 

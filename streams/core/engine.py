@@ -212,7 +212,7 @@ class Engine:
         self._parking.settled()
         self._fairness.settled()
         self._guards.settled()
-        return self.state.kv.take()
+        return self.state.take()
 
     def written(self) -> None:
         """The batch of `commit` is in the store."""
@@ -228,10 +228,7 @@ class Engine:
         self._parking.undo()
         self._fairness.undo()
         self._guards.undo()
-        self.state.kv.clear()
-        self.state.forget_decoded()
-        self.state.timers.reload()
-        self.state.leases.reload()
+        self.state.abort()
 
     def settings_changed(self) -> None:
         """What the router says of tenants is new: the next transaction matches parked requests again."""

@@ -14,7 +14,7 @@ from itertools import chain, islice
 from schemas import ids
 from schemas.entities import Cursor, Execution, ExecutionKind, ExecutionStatus, Job, WaitingFor
 from streams.core import keys
-from streams.core.invariants import invariant
+from streams.core.counters import Counters
 from streams.core.lifecycle import FINAL, JOB_FINAL
 from streams.store.overlay import Overlay
 
@@ -24,13 +24,10 @@ class Indexes:
 
     def __init__(self, kv: Overlay) -> None:
         self._kv = kv
+        self.counters = Counters(kv)
+        self.number = self.counters.get
 
     # -- reading
-
-    def number(self, key: bytes) -> int:
-        """A counter."""
-        stored = self._kv.get(key)
-        return int.from_bytes(stored, "big") if stored else 0
 
     def runnable(
         self, pool_key: str, priority: str, tenant: str, limit: int, behind: bytes = b""
@@ -50,6 +47,7 @@ class Indexes:
         first = keys.backlog(pool_key, priority, "")
         end = keys.after(first)
         middle = keys.backlog(pool_key, priority, behind) + b"\x00" if behind else end
+        self.counters.show(keys.LINES)
         entries = self._kv.scan(first, middle)
         if behind:
             entries = chain(self._kv.scan(middle, end), entries)
@@ -57,6 +55,7 @@ class Indexes:
 
     def lines(self, behind: bytes, limit: int) -> list[tuple[bytes, str, str, str]]:
         """Key, pool, priority and tenant of what is runnable, behind a key; of all pools."""
+        self.counters.show(keys.LINES)
         start = behind + b"\x00" if behind else keys.LINES
         found = islice(self._kv.scan(start, keys.after(keys.LINES)), limit)
         return [(key, *keys.split_line(key)) for key, _ in found]
@@ -120,98 +119,89 @@ class Indexes:
 
     def move(self, old: Execution | None, new: Execution | None) -> None:
         """The execution changed, came, or is forgotten."""
-        put = self._kv.put
-        before = _entries(old) if old is not None else ()
-        now = _entries(new) if new is not None else ()
-        for key in before:
-            if key not in now:
-                put(key, None)
-        for key in now:
-            if key not in before:
-                put(key, b"")
-        counted_before = _counters(old) if old is not None else ()
-        counted_now = _counters(new) if new is not None else ()
-        for key in counted_before:
-            if key not in counted_now:
-                self._count(key, -1)
-        for key in counted_now:
-            if key not in counted_before:
-                self._count(key, 1)
+        either = new or old
+        if either is None:
+            return
+        before = _standing(old) if old is not None else None
+        now = _standing(new) if new is not None else None
+        if before is not now:
+            self._stand(either, before, None)
+            self._stand(either, now, b"")
+        if old is not None and before is not None:
+            self._place(old, None)
+        if new is not None and now is not None:
+            self._place(new, b"")
+        if either.kind is ExecutionKind.MANUAL:
+            kind = either.execution_id.rpartition(".")[2]
+            entry = keys.manual(f"{either.tenant}/{either.job_id}", kind, either.execution_id)
+            self._kv.put(entry, b"" if new is not None else None)
+
+    def _stand(self, execution: Execution, standing: bytes | None, value: bytes | None) -> None:
+        """It comes to a standing in its job (value b""), or leaves it (None)."""
+        if standing is None:
+            return
+        job_key = f"{execution.tenant}/{execution.job_id}"
+        self._kv.put(keys.open_execution(job_key, standing, execution.execution_id), value)
+        counter = keys.active(job_key) if standing is keys.BUSY else keys.waiting(job_key)
+        self.counters.add(counter, -1 if value is None else 1)
+
+    def _place(self, execution: Execution, value: bytes | None) -> None:
+        """Puts or deletes what follows from what it does or waits for while it is not final."""
+        change = -1 if value is None else 1
+        for counter in _counters(execution):
+            self.counters.add(counter, change)
+        entry = _entry(execution)
+        if entry is not None:
+            self._kv.put(entry, value)
+        if execution.exclusion_group:
+            member = _group_entry(execution)
+            if member is not None:
+                self._kv.put(member, value)
 
     def move_job(self, old: tuple[Job | None, Cursor | None], new: tuple[Job | None, Cursor | None]) -> None:
         """A job or its cursor changed, came, or is forgotten; in any order, as compaction may leave them."""
         before, now = _job_counters(*old), _job_counters(*new)
         if before != now:
             for key in before:
-                self._count(key, -1)
+                self.counters.add(key, -1)
             for key in now:
-                self._count(key, 1)
-
-    def _count(self, key: bytes, change: int) -> None:
-        count = self.number(key) + change
-        invariant(count >= 0, f"the counter {key!r} is negative")
-        self._kv.put(key, count.to_bytes(8, "big") if count else None)
+                self.counters.add(key, 1)
 
 
-def _entries(execution: Execution) -> tuple[bytes, ...]:
-    """The index entries that follow from an execution."""
-    found = _open_entries(execution)
-    if execution.exclusion_group:
-        found = (*found, *_group_entries(execution))
-    if execution.kind is ExecutionKind.MANUAL:
-        job_key = f"{execution.tenant}/{execution.job_id}"
-        kind = execution.execution_id.rpartition(".")[2]
-        found = (*found, keys.manual(job_key, kind, execution.execution_id))
-    return found
-
-
-def _group_entries(execution: Execution) -> tuple[bytes, ...]:
-    group_key = f"{execution.tenant}/{execution.exclusion_group}"
-    if execution.status is ExecutionStatus.RUNNING:
-        return (keys.group_holder(group_key, execution.execution_id),)
-    standing = {WaitingFor.WORKER: keys.CALLED, WaitingFor.EXCLUSION: keys.WAITS}.get(execution.waiting_for)
-    if standing is None:
-        return ()
-    member = keys.group_member(group_key, standing, execution.pool, execution.due_ms, execution.execution_id)
-    return (member,)
-
-
-def _open_entries(execution: Execution) -> tuple[bytes, ...]:
-    if execution.status in FINAL:
-        return ()
+def _entry(execution: Execution) -> bytes | None:
+    """Where it is found by what it waits for, or by the claim that it runs for."""
     tenant, execution_id = execution.tenant, execution.execution_id
-    job_key = f"{tenant}/{execution.job_id}"
-    is_open = keys.open_execution(job_key, _standing(execution), execution_id)
-    if execution.status is ExecutionStatus.RUNNING:
-        if not execution.claim_id:
-            return (is_open,)
-        owner = ids.pool_key(tenant, execution.pool).partition("/")[0]
-        return (is_open, keys.claim(owner, execution.worker_id, execution.claim_id, tenant, execution_id))
     if execution.waiting_for is WaitingFor.WORKER:
         pool_key = ids.pool_key(tenant, execution.pool)
-        return (is_open, keys.queue(pool_key, execution.priority, tenant, execution.due_ms, execution_id))
+        return keys.queue(pool_key, execution.priority, tenant, execution.due_ms, execution_id)
+    if execution.claim_id and execution.status is ExecutionStatus.RUNNING:
+        owner = ids.pool_key(tenant, execution.pool).partition("/")[0]
+        return keys.claim(owner, execution.worker_id, execution.claim_id, tenant, execution_id)
     if execution.waiting_for is WaitingFor.OVERLAP:
-        return (is_open, keys.blocked(job_key, execution.scheduled_ms, execution_id))
+        return keys.blocked(f"{tenant}/{execution.job_id}", execution.scheduled_ms, execution_id)
     if execution.waiting_for is WaitingFor.BREAKER:
-        target = ids.target_of(execution)
-        return (is_open, keys.held_back(tenant, target, execution.due_ms, execution_id))
-    return (is_open,)
+        return keys.held_back(tenant, ids.target_of(execution), execution.due_ms, execution_id)
+    return None
+
+
+def _group_entry(execution: Execution) -> bytes | None:
+    group_key = f"{execution.tenant}/{execution.exclusion_group}"
+    if execution.status is ExecutionStatus.RUNNING:
+        return keys.group_holder(group_key, execution.execution_id)
+    standing = {WaitingFor.WORKER: keys.CALLED, WaitingFor.EXCLUSION: keys.WAITS}.get(execution.waiting_for)
+    if standing is None:
+        return None
+    return keys.group_member(group_key, standing, execution.pool, execution.due_ms, execution.execution_id)
 
 
 def _counters(execution: Execution) -> tuple[bytes, ...]:
-    """The counters that an execution is part of."""
-    if execution.status in FINAL:
-        return ()
-    tenant = execution.tenant
-    job_key = f"{tenant}/{execution.job_id}"
-    if execution.waiting_for is WaitingFor.OVERLAP:
-        return (keys.waiting(job_key),)
-    active = keys.active(job_key)
+    """The counters of tenants and pools that it is part of."""
     if execution.waiting_for is WaitingFor.WORKER:
-        return (active, keys.backlog(ids.pool_key(tenant, execution.pool), execution.priority, tenant))
+        pool_key = ids.pool_key(execution.tenant, execution.pool)
+        return (keys.backlog(pool_key, execution.priority, execution.tenant),)
     if execution.status is ExecutionStatus.RUNNING:
-        return (active, *_running(tenant, execution.pool))
-    return (active,)
+        return _running(execution.tenant, execution.pool)
+    return ()
 
 
 @lru_cache(maxsize=4_096)  # asked twice a run, and few pools are busy at a time
@@ -231,7 +221,10 @@ def _job_counters(job: Job | None, cursor: Cursor | None) -> tuple[bytes, ...]:
     return (keys.jobs_of_tenant(job.tenant), keys.jobs_in_pool(job.tenant, job.pool))
 
 
-def _standing(execution: Execution) -> bytes:
+def _standing(execution: Execution) -> bytes | None:
+    """Where an unfinished execution stands in its job; None: it is final."""
+    if execution.status in FINAL:
+        return None
     if execution.waiting_for is not WaitingFor.OVERLAP:
         return keys.BUSY
     outside = execution.replays or execution.backfill

@@ -48,6 +48,7 @@ from streams.core.limits import (
     FORGET_AFTER_MS,
 )
 from streams.core.timebuckets import TimeBuckets
+from streams.store.kv import Batch
 from streams.store.overlay import Overlay
 
 
@@ -87,6 +88,10 @@ class State:
     def forget_decoded(self) -> None:
         """After the store's overlay went back to an earlier state."""
         self._decoded.clear()
+
+    def entity(self, key: str) -> Entity | None:
+        """What stands under a log key."""
+        return self._get(key)
 
     def knows(self, key: str) -> bool:
         """Whether an entity stands under a log key."""
@@ -199,7 +204,8 @@ class State:
     def has_open(self, tenant: str, job_id: str) -> bool:
         """Whether the job has an unfinished execution."""
         job_key = f"{tenant}/{job_id}"
-        return bool(self.kv.get(keys.active(job_key)) or self.kv.get(keys.waiting(job_key)))
+        number = self.indexes.number
+        return bool(number(keys.active(job_key)) or number(keys.waiting(job_key)))
 
     def in_line(self, tenant: str, job_id: str, limit: int) -> int:
         """How many executions wait for overlap within the queue limit, counted to `limit`."""
@@ -209,7 +215,7 @@ class State:
     def blocked(self, tenant: str, job_id: str, limit: int) -> list[str]:
         """Ids of executions that wait for an earlier one of the job, by scheduled time."""
         found: list[str] = []
-        if not self.kv.get(keys.waiting(f"{tenant}/{job_id}")):
+        if not self.indexes.number(keys.waiting(f"{tenant}/{job_id}")):
             return found  # nearly always, and a scan costs ten times as much
         prefix = keys.blocked_prefix(f"{tenant}/{job_id}")
         for key, _ in self.kv.scan(prefix, keys.after(prefix)):
@@ -235,12 +241,12 @@ class State:
 
     # -- writing
 
-    def evolve(self, event: Event) -> tuple[str, bytes]:
-        """Live: encodes the event once, for the log and the store."""
-        entity = entity_of(event)
-        key, value = ids.key_of(entity), self._codec.encode(event)
-        self._replace(key, value, entity)
-        return key, value
+    def evolve(self, event: Event, key: str, entity: Entity, old: Entity | None) -> bytes:
+        """Live: encodes the event once, for the log and the store. `key`, `entity`: what it carries; `old`:
+        what stands under the key."""
+        value = self._codec.encode(event)
+        self._replace(key, value, entity, old)
+        return value
 
     def apply(self, key: str, value: bytes | None) -> None:
         """Replay: the same change from the log's record. None is a tombstone."""
@@ -249,7 +255,7 @@ class State:
             return
         entity = self.decode(value)
         invariant(ids.key_of(entity) == key, f"the record under {key!r} holds {ids.key_of(entity)!r}")
-        self._replace(key, value, entity)
+        self._replace(key, value, entity, self._get(key))
 
     def forget(self, key: str) -> None:
         """Removes an entity and its index entries."""
@@ -264,20 +270,35 @@ class State:
             case Job() | Cursor():
                 self._move_job(old, None)
 
-    def _replace(self, key: str, value: bytes, entity: Entity) -> None:
-        old = self._get(key)
+    def _replace(self, key: str, value: bytes, entity: Entity, old: Entity | None) -> None:
         self.kv.put(keys.entity(key), value)
         self._decoded.keep(key, entity, len(value))
+        if isinstance(entity, Execution):
+            former = old if isinstance(old, Execution) else None
+            self.indexes.move(former, entity)
+            if entity.fencing_token:
+                self.indexes.counters.raise_to(keys.LAST_TOKEN, entity.fencing_token)
+            self._file_execution(key, entity, former)
+            return
         match entity:
-            case Execution():
-                self.indexes.move(old if isinstance(old, Execution) else None, entity)
-                if entity.fencing_token > self.last_token():
-                    self.kv.put(keys.LAST_TOKEN, entity.fencing_token.to_bytes(8, "big"))
             case Job():
                 self._move_job(old if isinstance(old, Job) else None, entity)
             case Cursor():
                 self._move_job(old if isinstance(old, Cursor) else None, entity)
         self._file_timer(key, entity, old)
+
+    def take(self) -> Batch:
+        """The end of a transaction: its changes, for one write to the store beneath."""
+        self.indexes.counters.write()
+        return self.kv.take()
+
+    def abort(self) -> None:
+        """As if the transaction had changed nothing."""
+        self.kv.clear()
+        self.indexes.counters.clear()
+        self.forget_decoded()
+        self.timers.reload()
+        self.leases.reload()
 
     def _move_job(self, old: Job | Cursor | None, new: Job | Cursor | None) -> None:
         """Counts living jobs. Most cursors only move, and then the job need not be read."""
@@ -292,26 +313,21 @@ class State:
             cursors = (old if isinstance(old, Cursor) else None, new if isinstance(new, Cursor) else None)
             self.indexes.move_job((job, cursors[0]), (job, cursors[1]))
 
-    def _stream_of(self, execution: Execution) -> TimeBuckets:
-        return self.leases if execution.status is ExecutionStatus.RUNNING else self.timers
+    def _file_execution(self, key: str, entity: Execution, old: Execution | None) -> None:
+        runs = entity.status is ExecutionStatus.RUNNING
+        due = due_of_execution(entity)
+        if due is not None and (
+            old is None or runs is not (old.status is ExecutionStatus.RUNNING) or due_of_execution(old) != due
+        ):
+            stream = self.leases if runs else self.timers
+            stream.add(due, _lane_of_execution(entity), key)
+        alarm = alarm_of_execution(entity)
+        if alarm is not None and (old is None or alarm_of_execution(old) != alarm):
+            self.timers.add(alarm, keys.lane(Priority.LOW, entity.tenant), key)
 
     def _file_timer(self, key: str, entity: Entity, old: Entity | None) -> None:
         """Lease ends go by tenant alone: a heartbeat does not know a priority."""
         match entity:
-            case Execution():
-                stream = self._stream_of(entity)
-                due = due_of_execution(entity)
-                if due is not None and not (
-                    isinstance(old, Execution)
-                    and due_of_execution(old) == due
-                    and self._stream_of(old) is stream
-                ):
-                    stream.add(due, _lane_of_execution(entity), key)
-                alarm = alarm_of_execution(entity)
-                if alarm is not None and not (
-                    isinstance(old, Execution) and alarm_of_execution(old) == alarm
-                ):
-                    self.timers.add(alarm, keys.lane(Priority.LOW, entity.tenant), key)
             case Breaker():
                 due, lane = due_of_breaker(entity), keys.lane(Priority.NORMAL, entity.tenant)
                 # Its status alone does not say it: what lay between may have been compacted away.
@@ -332,10 +348,10 @@ class State:
                     self.timers.add(beginning(entity).next_due_ms, lane, key)
             case Cursor():
                 job_key = ids.job_key(entity.tenant, entity.job_id)
-                due = due_of_cursor(entity)
+                next_due = due_of_cursor(entity)
                 lane = keys.lane(Priority.LOW if entity.finished_ms else entity.priority, entity.tenant)
-                if due is not None and (not isinstance(old, Cursor) or due_of_cursor(old) != due):
-                    self.timers.add(due, lane, job_key)
+                if next_due is not None and (not isinstance(old, Cursor) or due_of_cursor(old) != next_due):
+                    self.timers.add(next_due, lane, job_key)
                 if entity.status is JobStatus.CANCELLED:  # what is too much for the cancel itself
                     self.timers.add(entity.finished_ms, lane, job_key)
 

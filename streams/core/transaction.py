@@ -15,6 +15,7 @@ from schemas.entities import (
     Breaker,
     BreakerStatus,
     Cursor,
+    Entity,
     Execution,
     ExecutionStatus,
     Tenant,
@@ -31,11 +32,12 @@ from schemas.events import (
     LeaseExtended,
     PartitionOpened,
     TenantConfigured,
+    entity_of,
 )
-from schemas.ids import alert_id, key_of, pool_key
+from schemas.ids import alert_id, execution_key, key_of, pool_key
 from streams.core.effects import Effect
 from streams.core.guards import Guards
-from streams.core.invariants import invariant
+from streams.core.invariants import InvariantError
 from streams.core.lifecycle import BREAKER, EXECUTION, JOB
 from streams.core.limits import REASON_CHARS_MAX
 from streams.core.state import State
@@ -76,6 +78,7 @@ class Logged(NamedTuple):
 
 class Savepoint(NamedTuple):
     kv: int
+    counters: int
     timers: int
     leases: int
     events: int
@@ -115,42 +118,47 @@ class Transaction:
 
     def emit_execution(self, event: type[ExecutionEvent], execution: Execution) -> Execution:
         """The execution changed; checks the transition."""
-        old = self.state.execution(execution.tenant, execution.execution_id)
+        key = execution_key(execution.tenant, execution.execution_id)
+        old = self.state.entity(key)
+        if not isinstance(old, Execution):
+            old = None
         before = old.status if old is not None else None
-        invariant(
-            execution.status in EXECUTION[before],
-            f"{execution.execution_id}: {before} to {execution.status} is no transition",
-        )
-        invariant(
-            old is None or execution.lease_epoch >= old.lease_epoch,
-            f"{execution.execution_id}: the lease epoch fell",
-        )
-        self._log(event(execution=execution, **self._meta()))
-        if before is ExecutionStatus.RUNNING and execution.status is not before:
-            self.freed.append((execution.tenant, pool_key(execution.tenant, execution.pool)))
-        leaves = old is not None and _leaves(old, execution)
-        if old is not None and leaves and (old.exclusion_group or self.state.is_probe(old)):
-            self.left.append(old)
+        if execution.status not in EXECUTION[before]:
+            raise InvariantError(f"{key}: {before} to {execution.status} is no transition")
+        if old is not None and execution.lease_epoch < old.lease_epoch:
+            raise InvariantError(f"{key}: the lease epoch fell")
+        record = event(execution=execution, at_ms=self.now_ms, actor=self.actor, cause=self.cause)
+        self._log(record, key, execution, old)
+        if old is not None:
+            self._note_places(old, execution)
         return execution
+
+    def _note_places(self, old: Execution, new: Execution) -> None:
+        """Whether it gave up a lease, or its place in the queue other than for a lease."""
+        if new.status is ExecutionStatus.RUNNING:
+            return
+        ran = old.status is ExecutionStatus.RUNNING
+        if ran:
+            self.freed.append((old.tenant, pool_key(old.tenant, old.pool)))
+        left = ran or old.waiting_for is WaitingFor.WORKER
+        if left and (old.exclusion_group or self.state.is_probe(old)):
+            self.left.append(old)
 
     def emit_cursor(self, event: type[CursorEvent], old: Cursor, cursor: Cursor) -> Cursor:
         """The job's progress or status changed; checks the transition."""
-        invariant(
-            cursor.status in JOB[old.status],
-            f"{cursor.job_id}: {old.status} to {cursor.status} is no transition",
-        )
-        self._log(event(cursor=cursor, **self._meta()))
+        if cursor.status not in JOB[old.status]:
+            raise InvariantError(f"{cursor.job_id}: {old.status} to {cursor.status} is no transition")
+        self._emit(event(cursor=cursor, **self._meta()), cursor)
         return cursor
 
     def emit_breaker(self, event: type[BreakerEvent], breaker: Breaker) -> Breaker:
         """A circuit breaker changed; checks the transition."""
         old = self.state.breaker(breaker.tenant, breaker.target)
         before = old.status if old is not None else BreakerStatus.CLOSED
-        invariant(
-            breaker.status in BREAKER[before],
-            f"breaker of {breaker.tenant} {breaker.target}: {before} to {breaker.status} is no transition",
-        )
-        self._log(event(breaker=breaker, **self._meta()))
+        if breaker.status not in BREAKER[before]:
+            what = f"breaker of {breaker.tenant} {breaker.target}"
+            raise InvariantError(f"{what}: {before} to {breaker.status} is no transition")
+        self._emit(event(breaker=breaker, **self._meta()), breaker)
         return breaker
 
     def emit(
@@ -159,7 +167,8 @@ class Transaction:
         **what: Any,
     ) -> None:
         """Any other event."""
-        self._log(event(**what, **self._meta()))
+        record = event(**what, **self._meta())
+        self._emit(record, entity_of(record))
 
     def alert(
         self,
@@ -190,7 +199,7 @@ class Transaction:
             count=count,
         )
         if not self.state.knows(key_of(alert)):
-            self._log(AlertRaised(alert=alert, **self._meta()))
+            self._emit(AlertRaised(alert=alert, **self._meta()), alert)
             if not told:
                 self.effects.append(alert)
 
@@ -209,6 +218,7 @@ class Transaction:
         s = self.state
         return Savepoint(
             s.kv.savepoint(),
+            s.indexes.counters.savepoint(),
             s.timers.savepoint(),
             s.leases.savepoint(),
             len(self.events),
@@ -221,6 +231,7 @@ class Transaction:
     def rollback(self, to: Savepoint) -> None:
         """As if nothing had been decided since the savepoint."""
         self.state.kv.rollback(to.kv)
+        self.state.indexes.counters.rollback(to.counters)
         self.state.forget_decoded()
         self.state.timers.rollback(to.timers)
         self.state.leases.rollback(to.leases)
@@ -233,12 +244,10 @@ class Transaction:
     def _meta(self) -> dict[str, Any]:
         return {"at_ms": self.now_ms, "actor": self.actor, "cause": self.cause}
 
-    def _log(self, event: Event) -> None:
-        key, value = self.state.evolve(event)
+    def _emit(self, event: Event, entity: Entity) -> None:
+        key = key_of(entity)
+        self._log(event, key, entity, self.state.entity(key))
+
+    def _log(self, event: Event, key: str, entity: Entity, old: Entity | None) -> None:
+        value = self.state.evolve(event, key, entity, old)
         self.events.append(Logged(key, value, type(event).__name__))
-
-
-def _leaves(old: Execution, new: Execution) -> bool:
-    """Whether it gave up a lease, or its place in the queue other than for a lease."""
-    runnable = old.waiting_for is WaitingFor.WORKER
-    return (runnable or old.status is ExecutionStatus.RUNNING) and new.status is not ExecutionStatus.RUNNING

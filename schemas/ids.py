@@ -129,6 +129,7 @@ def is_shared(pool: str) -> bool:
     return pool.startswith(_SHARED_POOLS)
 
 
+@lru_cache(maxsize=4_096)  # asked at each step of an execution, and few pools are busy at a time
 def pool_key(tenant: str, pool: str) -> str:
     """`<owner>/<name>`: a pool belongs to its tenant, `shared/<name>` to all."""
     return pool if is_shared(pool) else f"{tenant}/{pool}"

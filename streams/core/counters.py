@@ -58,13 +58,13 @@ class Counters:
     def show(self, prefix: bytes) -> None:
         """From here on a scan sees those that begin with the prefix; it is always the same one."""
         if self._scannable < len(self._journal):
-            changed = dict.fromkeys(key for key, _ in self._journal[self._scannable :])
+            changed = dict(self._journal[self._scannable :])
             self._write(key for key in changed if key.startswith(prefix))
             self._scannable = len(self._journal)
 
     def write(self) -> None:
         """The end of the transaction: all that changed goes to the store."""
-        self._write(dict.fromkeys(key for key, _ in self._journal))
+        self._write(dict(self._journal))
         self.clear()
 
     def clear(self) -> None:

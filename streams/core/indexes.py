@@ -147,10 +147,10 @@ class Indexes:
 
     def _place(self, execution: Execution, value: bytes | None) -> None:
         """Puts or deletes what follows from what it does or waits for while it is not final."""
+        counters, entry = _marks(execution)
         change = -1 if value is None else 1
-        for counter in _counters(execution):
+        for counter in counters:
             self.counters.add(counter, change)
-        entry = _entry(execution)
         if entry is not None:
             self._kv.put(entry, value)
         if execution.exclusion_group:
@@ -168,20 +168,25 @@ class Indexes:
                 self.counters.add(key, 1)
 
 
-def _entry(execution: Execution) -> bytes | None:
-    """Where it is found by what it waits for, or by the claim that it runs for."""
+def _marks(execution: Execution) -> tuple[tuple[bytes, ...], bytes | None]:
+    """The counters of tenants and pools that an unfinished execution is part of, and the entry by which it is
+    found: by what it waits for, or by the claim that it runs for."""
     tenant, execution_id = execution.tenant, execution.execution_id
     if execution.waiting_for is WaitingFor.WORKER:
-        pool_key = ids.pool_key(tenant, execution.pool)
-        return keys.queue(pool_key, execution.priority, tenant, execution.due_ms, execution_id)
-    if execution.claim_id and execution.status is ExecutionStatus.RUNNING:
+        pool_key, priority = ids.pool_key(tenant, execution.pool), execution.priority
+        entry = keys.queue(pool_key, priority, tenant, execution.due_ms, execution_id)
+        return (keys.backlog(pool_key, priority, tenant),), entry
+    if execution.status is ExecutionStatus.RUNNING:
+        counters = _running(tenant, execution.pool)
+        if not execution.claim_id:
+            return counters, None
         owner = ids.pool_key(tenant, execution.pool).partition("/")[0]
-        return keys.claim(owner, execution.worker_id, execution.claim_id, tenant, execution_id)
+        return counters, keys.claim(owner, execution.worker_id, execution.claim_id, tenant, execution_id)
     if execution.waiting_for is WaitingFor.OVERLAP:
-        return keys.blocked(f"{tenant}/{execution.job_id}", execution.scheduled_ms, execution_id)
+        return (), keys.blocked(f"{tenant}/{execution.job_id}", execution.scheduled_ms, execution_id)
     if execution.waiting_for is WaitingFor.BREAKER:
-        return keys.held_back(tenant, ids.target_of(execution), execution.due_ms, execution_id)
-    return None
+        return (), keys.held_back(tenant, ids.target_of(execution), execution.due_ms, execution_id)
+    return (), None
 
 
 def _group_entry(execution: Execution) -> bytes | None:
@@ -192,16 +197,6 @@ def _group_entry(execution: Execution) -> bytes | None:
     if standing is None:
         return None
     return keys.group_member(group_key, standing, execution.pool, execution.due_ms, execution.execution_id)
-
-
-def _counters(execution: Execution) -> tuple[bytes, ...]:
-    """The counters of tenants and pools that it is part of."""
-    if execution.waiting_for is WaitingFor.WORKER:
-        pool_key = ids.pool_key(execution.tenant, execution.pool)
-        return (keys.backlog(pool_key, execution.priority, execution.tenant),)
-    if execution.status is ExecutionStatus.RUNNING:
-        return _running(execution.tenant, execution.pool)
-    return ()
 
 
 @lru_cache(maxsize=4_096)  # asked twice a run, and few pools are busy at a time

@@ -38,6 +38,7 @@ def entity(key: str) -> bytes:
     return b"e" + key.encode()
 
 
+@lru_cache(maxsize=4_096)  # few tenants are busy at a time
 def queue_prefix(pool_key: str, priority: str, tenant: str) -> bytes:
     return b"q" + pool_key.encode() + b"\x00" + _PRIORITY[priority] + tenant.encode() + b"\x00"
 
@@ -70,7 +71,7 @@ def open_prefix(job_key: str, standing: bytes = b"") -> bytes:
 
 def open_execution(job_key: str, standing: bytes, execution_id: str) -> bytes:
     """Executions of a job that are not final; the busy ones first, so that one look finds them."""
-    return open_prefix(job_key, standing) + execution_id.encode()
+    return b"".join((b"o", job_key.encode(), b"\x00", standing, execution_id.encode()))
 
 
 def claim_prefix(owner: str, worker_id: str, claim_id: str) -> bytes:
@@ -191,6 +192,7 @@ Lane = NewType("Lane", str)
 """Timers of one priority and tenant stand together, so that a pass can give lanes their turns."""
 
 
+@lru_cache(maxsize=4_096)
 def lane(priority: str, tenant: str) -> Lane:
     return Lane(chr(_PRIORITY[priority][0] + ord("0")) + tenant)
 
@@ -199,6 +201,7 @@ def priority_of_lane(lane: Lane) -> str:
     return PRIORITIES[ord(lane[0]) - ord("0")]
 
 
+@lru_cache(maxsize=4_096)  # what is filed at the same time is filed side by side
 def lane_prefix(stream: bytes, minute: int, lane: Lane) -> bytes:
     return minute_prefix(stream, minute) + lane.encode() + b"\x00"
 

@@ -132,6 +132,10 @@ class State:
         found = self._get(ids.lease_key(execution.tenant, execution.execution_id))
         return found if isinstance(found, Lease) else None
 
+    def expect_no_lease(self, execution: Execution) -> None:
+        """It is granted for the first time: nobody need look for a heartbeat's record in the store."""
+        self._decoded.keep(ids.lease_key(execution.tenant, execution.execution_id), None, 0)
+
     def breaker(self, tenant: str, target: str) -> Breaker | None:
         """The circuit breaker of a target; None: it was never open, or long ago."""
         found = self._get(ids.breaker_key(tenant, target))
@@ -145,6 +149,10 @@ class State:
         return execution.execution_id in breaker.probes
 
     def kept_content(self, execution: Execution) -> KeptContent | None:
+        """Its own payload, or a dead letter's copy. Others have none, and so it need not be looked for."""
+        is_triggered = execution.kind is ExecutionKind.MANUAL
+        if not is_triggered and not execution.replays and execution.status is not ExecutionStatus.FAILED:
+            return None
         found = self._get(ids.content_key(execution.tenant, execution.execution_id))
         return found if isinstance(found, KeptContent) else None
 
@@ -158,12 +166,13 @@ class State:
         """Where the job stands. One without a stored cursor stands at its beginning; a one-off stands behind
         it once its execution exists."""
         moved = self.moved(job)
-        if moved is not None:
-            return moved
+        return moved if moved is not None else self.unmoved(job)
+
+    def unmoved(self, job: Job) -> Cursor:
+        """Where a job stands that has no cursor of its own."""
         first = beginning(job)
         if job.schedule.kind is ScheduleKind.ONCE and self.execution(job.tenant, first_execution_id(job)):
-            last = {"last_ms": first.next_ms, "last_local": first.next_local}
-            return replace(first, next_ms=0, next_local="", next_due_ms=0, runs=1, **last)
+            return behind(first)
         return first
 
     def moved(self, job: Job) -> Cursor | None:
@@ -378,6 +387,12 @@ def beginning(job: Job) -> Cursor:
         tz_version=job.tz_version,
         priority=job.policies.priority,
     )
+
+
+def behind(first: Cursor) -> Cursor:
+    """Where a one-off stands once it has fired."""
+    last = {"last_ms": first.next_ms, "last_local": first.next_local}
+    return replace(first, next_ms=0, next_local="", next_due_ms=0, runs=1, **last)
 
 
 def first_execution_id(job: Job) -> str:

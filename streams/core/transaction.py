@@ -76,16 +76,8 @@ class Logged(NamedTuple):
     type: str
 
 
-class Savepoint(NamedTuple):
-    kv: int
-    counters: int
-    timers: int
-    leases: int
-    events: int
-    effects: int
-    touched: int
-    freed: int
-    left: int
+Savepoint = tuple[int, ...]
+"""How long each list was that a rollback cuts. Made for each timer, so no more than that."""
 
 
 @dataclass(slots=True)
@@ -216,7 +208,7 @@ class Transaction:
 
     def savepoint(self) -> Savepoint:
         s = self.state
-        return Savepoint(
+        return (
             s.kv.savepoint(),
             s.indexes.counters.savepoint(),
             s.timers.savepoint(),
@@ -230,16 +222,15 @@ class Transaction:
 
     def rollback(self, to: Savepoint) -> None:
         """As if nothing had been decided since the savepoint."""
-        self.state.kv.rollback(to.kv)
-        self.state.indexes.counters.rollback(to.counters)
+        kv, counters, timers, leases, *lengths = to
+        self.state.kv.rollback(kv)
+        self.state.indexes.counters.rollback(counters)
         self.state.forget_decoded()
-        self.state.timers.rollback(to.timers)
-        self.state.leases.rollback(to.leases)
-        del self.events[to.events :]
-        del self.effects[to.effects :]
-        del self.pools[to.touched :]
-        del self.freed[to.freed :]
-        del self.left[to.left :]
+        self.state.timers.rollback(timers)
+        self.state.leases.rollback(leases)
+        lists: tuple[list[Any], ...] = (self.events, self.effects, self.pools, self.freed, self.left)
+        for each, length in zip(lists, lengths, strict=True):
+            del each[length:]
 
     def _meta(self) -> dict[str, Any]:
         return {"at_ms": self.now_ms, "actor": self.actor, "cause": self.cause}

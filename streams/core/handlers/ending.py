@@ -11,6 +11,7 @@ from schemas.entities import (
     Content,
     Execution,
     ExecutionStatus,
+    Job,
     KeptContent,
     LeaseEnd,
     Policies,
@@ -32,12 +33,13 @@ ATTEMPTS_SPENT = "attempts"
 NOT_RETRYABLE = "not_retryable"
 
 
-def content_of(tx: Transaction, execution: Execution) -> tuple[Content, Policies]:
-    """Payload and policies as fired: the execution's own, else its job's."""
+def content_of(tx: Transaction, execution: Execution, job: Job | None = None) -> tuple[Content, Policies]:
+    """Payload and policies as fired: the execution's own, else its job's. `job`: who has read it."""
     kept = tx.state.kept_content(execution)
     if kept is not None:
         return kept.content, kept.policies
-    job = tx.state.job(execution.tenant, execution.job_id)
+    if job is None:
+        job = tx.state.job(execution.tenant, execution.job_id)
     if job is not None and job.version == execution.job_version:
         return job.content, job.policies
     superseded = tx.state.superseded(execution)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -14,8 +14,7 @@ from streams.core.key_templates import render
 from streams.core.transaction import Transaction
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
+class Origin(NamedTuple):
     """What sets an execution apart from the scheduled one of its instant."""
 
     execution_id: str
@@ -31,9 +30,15 @@ def scheduled(job: Job, scheduled_ms: int) -> Origin:
 
 
 def new_execution(
-    job: Job, origin: Origin, scheduled_ms: int, now_ms: int, due_ms: int | None = None
+    job: Job,
+    origin: Origin,
+    scheduled_ms: int,
+    now_ms: int,
+    due_ms: int | None = None,
+    waiting: WaitingFor = WaitingFor.NOTHING,
 ) -> Execution:
-    """An execution before its first event. `due_ms` None: due when scheduled."""
+    """An execution before its first event. `due_ms` None: due when scheduled. It is PENDING if it is to wait
+    for something."""
     due_ms = scheduled_ms if due_ms is None else due_ms
     policies = job.policies
     deadline_ms = 0
@@ -59,7 +64,8 @@ def new_execution(
         scheduled_ms=scheduled_ms,
         due_ms=due_ms,
         fired_ms=now_ms,
-        status=ExecutionStatus.SCHEDULED,
+        status=ExecutionStatus.PENDING if waiting is not WaitingFor.NOTHING else ExecutionStatus.SCHEDULED,
+        waiting_for=waiting,
         idempotency_key=key,
         start_deadline_ms=deadline_ms,
         backfill=origin.backfill,
@@ -78,14 +84,12 @@ def fire(
 ) -> Execution:
     """It is PENDING: for an earlier execution of its job, or, if it may run as far as that is concerned, for
     its exclusion group or a worker."""
-    execution = new_execution(job, origin, scheduled_ms, tx.now_ms, due_ms)
-    if waiting is WaitingFor.WORKER:
-        waiting = place(tx, execution)
-    fired = tx.emit_execution(
-        ExecutionFired, replace(execution, status=ExecutionStatus.PENDING, waiting_for=waiting)
-    )
-    tx.want_work(fired)
-    return fired
+    execution = new_execution(job, origin, scheduled_ms, tx.now_ms, due_ms, waiting)
+    if waiting is WaitingFor.WORKER and (other := place(tx, execution)) is not waiting:
+        execution = replace(execution, waiting_for=other)
+    tx.emit_execution(ExecutionFired, execution)
+    tx.want_work(execution)
+    return execution
 
 
 def fire_skipped(tx: Transaction, job: Job, origin: Origin, scheduled_ms: int) -> Execution:

@@ -31,11 +31,11 @@ from streams.core.transaction import Transaction
 
 def overlap(tx: Transaction, job: Job, policy: OverlapPolicy | None = None) -> WaitingFor | None:
     """What a new execution of the job waits for; None: it is skipped. `policy` None: the job's."""
-    active = tx.state.active(job.tenant, job.job_id)
     match policy or job.policies.overlap:
         case OverlapPolicy.ALLOW:
             most = job.policies.max_concurrent
-            return WaitingFor.OVERLAP if most and active >= most else WaitingFor.WORKER
+            is_full = most and tx.state.active(job.tenant, job.job_id) >= most
+            return WaitingFor.OVERLAP if is_full else WaitingFor.WORKER
         case OverlapPolicy.SKIP:
             return None if tx.state.has_open(job.tenant, job.job_id) else WaitingFor.WORKER
         case OverlapPolicy.CANCEL_RUNNING:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from schemas import ids
 from schemas.commands import RequestWork
-from schemas.entities import Execution, ExecutionStatus, LeaseEnd, WaitingFor
+from schemas.entities import Execution, ExecutionStatus, Job, LeaseEnd, WaitingFor
 from schemas.events import ExecutionBlocked, ExecutionCancelled, ExecutionClaimed
 from schemas.replies import Grant, WorkHinted, WorkSeen
 from streams.core.caps import running_max
@@ -93,10 +93,11 @@ def match(tx: Transaction, parking: Parking, fairness: Fairness, partition: int)
             execution = order.next() if asker is not None else None
             if asker is None or execution is None:
                 break
-            if not _is_granted(tx, execution):
+            job = tx.state.job(execution.tenant, execution.job_id)
+            if not _is_granted(tx, execution, job):
                 continue
             order.granted(execution)
-            outbox.add(asker, _claim(tx, execution, parking.spend(pool_key, asker)), order)
+            outbox.add(asker, _claim(tx, execution, job, parking.spend(pool_key, asker)), order)
         else:
             unfinished.append(pool_key)
         for asker in outbox.flush(order):
@@ -122,13 +123,12 @@ def _freed(tx: Transaction, parking: Parking, partition: int) -> Iterable[str]:
                     yield pool_key
 
 
-def _is_granted(tx: Transaction, execution: Execution) -> bool:
+def _is_granted(tx: Transaction, execution: Execution, job: Job | None) -> bool:
     """An execution whose time to start has passed, or of a cancelled job that its cancel has not reached yet,
     is not handed out; nor is one that something holds back."""
     if must_have_started(execution, tx.now_ms):
         miss_deadline(tx, execution)
         return False
-    job = tx.state.job(execution.tenant, execution.job_id)
     if job is None or not is_left_over(job, tx.state.moved(job), execution):
         waiting = gate(tx, execution)
         if waiting is not WaitingFor.WORKER:
@@ -145,8 +145,8 @@ def _is_granted(tx: Transaction, execution: Execution) -> bool:
     return False
 
 
-def _claim(tx: Transaction, execution: Execution, credit: Credit) -> Grant:
-    content, policies = content_of(tx, execution)
+def _claim(tx: Transaction, execution: Execution, job: Job | None, credit: Credit) -> Grant:
+    content, policies = content_of(tx, execution, job)
     lease_sec = credit.lease_sec or policies.lease_sec
     deadline_ms = tx.now_ms + policies.timeout_sec * 1000
     claimed = tx.emit_execution(
@@ -170,22 +170,25 @@ def _claim(tx: Transaction, execution: Execution, credit: Credit) -> Grant:
     )
     note_grant(tx, claimed)
     note_start(tx, execution)
-    lease = tx.state.lease(claimed)
-    return Grant(
-        execution=claimed,
-        content=content,
-        policies=policies,
-        progress=lease.progress if lease is not None else b"",
-    )
+    progress = b""
+    if execution.lease_epoch:
+        progress = _progress(tx, claimed)
+    else:
+        tx.state.expect_no_lease(claimed)
+    return Grant(execution=claimed, content=content, policies=policies, progress=progress)
+
+
+def _progress(tx: Transaction, execution: Execution) -> bytes:
+    """What the newest heartbeat left, of whatever grant."""
+    lease = tx.state.lease(execution)
+    return lease.progress if lease is not None else b""
 
 
 def _grant(tx: Transaction, execution: Execution) -> Grant:
     """A grant made earlier, as it stands now."""
     content, policies = content_of(tx, execution)
-    lease = tx.state.lease(execution)
     now = replace(execution, lease_until_ms=tx.state.lease_until_ms(execution))
-    progress = lease.progress if lease is not None else b""
-    return Grant(execution=now, content=content, policies=policies, progress=progress)
+    return Grant(execution=now, content=content, policies=policies, progress=_progress(tx, execution))
 
 
 def _hint(tx: Transaction, parking: Parking, pool_key: str, order: PoolOrder, partition: int) -> None:

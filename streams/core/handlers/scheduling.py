@@ -27,6 +27,7 @@ from streams.core.handlers.following import follow_up, overlap
 from streams.core.limits import MISFIRE_KEPT_MAX, MISFIRE_THRESHOLD_MS
 from streams.core.planning import due_ms, plan_of
 from streams.core.schedule import Occurrence
+from streams.core.state import behind
 from streams.core.transaction import Transaction
 from streams.core.zones import TZ_VERSION
 
@@ -62,13 +63,14 @@ class Moving:
 
 def settle(tx: Transaction, job: Job) -> Cursor:
     """Fires, keeps or skips what is due by now: before any command on the job, and when its time comes."""
-    cursor = tx.state.cursor(job)
+    moved = tx.state.moved(job)
+    cursor = moved if moved is not None else tx.state.unmoved(job)
     if cursor.status is JobStatus.PAUSED and cursor.next_ms <= tx.now_ms:
         return shift(tx, job, cursor)
     if cursor.status is not JobStatus.ACTIVE or not cursor.next_ms or _due(cursor) > tx.now_ms:
         return cursor
     if job.schedule.kind is ScheduleKind.ONCE:
-        return _settle_one_off(tx, job, cursor)
+        return _settle_one_off(tx, job, cursor, has_moved=moved is not None)
     if _is_late(tx, cursor) and shift(tx, job, cursor) is not cursor:
         return settle(tx, job)
     moving = Moving(cursor, [])
@@ -106,7 +108,7 @@ def shift(tx: Transaction, job: Job, cursor: Cursor) -> Cursor:
     return follow_up(tx, job, tx.emit_cursor(ScheduleShifted, cursor, replace(shifted, skips=())))
 
 
-def _settle_one_off(tx: Transaction, job: Job, cursor: Cursor) -> Cursor:
+def _settle_one_off(tx: Transaction, job: Job, cursor: Cursor, *, has_moved: bool) -> Cursor:
     """A one-off is its own catch-up: late is late, but what the misfire policy does not want is skipped. It
     needs no cursor event when it fires: its execution says so (`State.cursor`)."""
     late_ms = tx.now_ms - _due(cursor)
@@ -117,13 +119,14 @@ def _settle_one_off(tx: Transaction, job: Job, cursor: Cursor) -> Cursor:
         elif late_ms > job.policies.misfire_window_sec * 1000:
             reason = SkipReason.MISFIRE_WINDOW
     origin = scheduled(job, cursor.next_ms)
-    ran = tx.state.execution(job.tenant, origin.execution_id) is not None  # updated back to an old instant
+    # It may have been updated back to an old instant.
+    ran = has_moved and tx.state.execution(job.tenant, origin.execution_id) is not None
     waiting = overlap(tx, job) if reason is None and not ran else None
     moving = Moving(cursor, [])
     if waiting is not None:
         fire(tx, job, origin, cursor.next_ms, waiting, _due(cursor))
-        if tx.state.moved(job) is None:
-            return tx.state.cursor(job)
+        if not has_moved:
+            return behind(cursor)
         moving.cursor = replace(cursor, runs=cursor.runs + 1)
     elif not ran:
         moving.skip(_one(cursor.next_ms, reason or SkipReason.OVERLAP))

@@ -6,6 +6,8 @@ from msgspec.structs import replace
 
 from schemas import ids
 from schemas.entities import (
+    Alert,
+    Breaker,
     Execution,
     ExecutionStatus,
     Job,
@@ -33,25 +35,18 @@ from streams.core.transaction import Transaction
 
 def visit(tx: Transaction, key: str, settled_ms: int) -> None:
     """Looks at what stands under a log key. Lease ends are decided up to `settled_ms` only."""
-    kind, _, rest = key.partition(":")
-    tenant, _, name = rest.partition("/")
-    if kind == "job":
-        job = tx.state.job(tenant, name)
-        if job is not None:
+    match tx.state.entity(key):
+        case Job() as job:
             _visit_job(tx, job)
-        return
-    if kind == "breaker":
-        tenant, _, target = rest.partition(":")
-        breaker = tx.state.breaker(tenant, target)
-        if breaker is not None:
+        case Execution() as execution:
+            _visit_execution(tx, execution, settled_ms)
+        case Breaker() as breaker:
             visit_breaker(tx, breaker)
-        return
-    if kind == "alert":
-        tx.forget(key)
-        return
-    execution = tx.state.execution(tenant, name)
-    if execution is None:
-        return
+        case Alert():
+            tx.forget(key)
+
+
+def _visit_execution(tx: Transaction, execution: Execution, settled_ms: int) -> None:
     if execution.status is ExecutionStatus.RUNNING:
         _visit_lease(tx, execution, settled_ms)
     elif (due_ms := due_of_execution(execution)) is not None and due_ms <= tx.now_ms:

@@ -31,7 +31,9 @@ class Counters:
         return count
 
     def add(self, key: bytes, change: int) -> None:
-        before = self.get(key)
+        before = self._known.get(key)
+        if before is None:
+            before = self.get(key)
         count = before + change
         if count < 0:
             raise InvariantError(f"the counter {key!r} is negative")

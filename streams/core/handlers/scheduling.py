@@ -122,13 +122,13 @@ def _settle_one_off(tx: Transaction, job: Job, cursor: Cursor, *, has_moved: boo
     # It may have been updated back to an old instant.
     ran = has_moved and tx.state.execution(job.tenant, origin.execution_id) is not None
     waiting = overlap(tx, job) if reason is None and not ran else None
-    moving = Moving(cursor, [])
     if waiting is not None:
         fire(tx, job, origin, cursor.next_ms, waiting, _due(cursor))
         if not has_moved:
             return behind(cursor)
-        moving.cursor = replace(cursor, runs=cursor.runs + 1)
-    elif not ran:
+        cursor = replace(cursor, runs=cursor.runs + 1)
+    moving = Moving(cursor, [])
+    if waiting is None and not ran:
         moving.skip(_one(cursor.next_ms, reason or SkipReason.OVERLAP))
     move(job, moving, Occurrence(cursor.next_ms, cursor.next_local))
     alert_skips(tx, job, moving.skips)

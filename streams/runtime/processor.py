@@ -117,7 +117,7 @@ class Processor:
         self._record_alerts()
         self._late.step()
         self._turns.take(self.ownership.running(), self._membership)
-        self._status.refresh(self.ownership)
+        self._status.refresh(self.ownership, self._known_end)
         self._renew_marks()
         self._snapshots.step(self.ownership.running())
         self._close_one()
@@ -247,6 +247,11 @@ class Processor:
             {TopicPartition(topic, each.number): each.work_next for each in self.ownership.running()}
         )
 
+    def _known_end(self, tp: TopicPartition) -> int:
+        if tp.topic == self._topics.work:
+            return self._work.known_end(tp)
+        return 0 if self._group is None else self._group.known_end(tp.partition)
+
     def _read_again(self, error: LogFatal) -> None:
         """A position is not in the log any more (retention overtook us): go on where the log begins."""
         self._raise("internal_error", f"cannot read on: {error}")
@@ -313,7 +318,7 @@ class Processor:
             self._closing.remove(former)
             former.close()
         self._recovery.add(partition)
-        self._status.refresh([partition])
+        self._status.refresh([partition], self._known_end)
         self._telemetry.info("partition assigned", partition=partition.number)
 
     def _finish(self, partitions: Sequence[Partition]) -> None:

@@ -68,7 +68,7 @@ def build(
     recovery = Recovery(log, topics, settings.group, stores, codec, times, predecessors, tenants, telemetry)
     every_ms = settings.snapshot_sec * 1000
     snapshots = Snapshotter(folder, library, background, settings.instance, every_ms, times, telemetry)
-    status = StatusBoard(log, topics, settings.instance, checkpoint.publish, codec, times, telemetry)
+    status = StatusBoard(topics, settings.instance, checkpoint.publish, codec, times, telemetry)
     return Processor(
         log,
         topics,

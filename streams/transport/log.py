@@ -109,6 +109,11 @@ class Reader(Protocol):
         """Next offset to be read. Moves over transaction markers and aborted records."""
         ...
 
+    def known_end(self, tp: TopicPartition) -> int:
+        """Next offset to be written, as far as reading an assigned partition has shown: the broker is not
+        asked, so it costs no wait. 0 before that, and for a partition that is not assigned."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -144,6 +149,10 @@ class GroupReader(Protocol):
 
     def hold(self, partition: int) -> None:
         """Stop fetching an assigned partition until `start`."""
+        ...
+
+    def known_end(self, partition: int) -> int:
+        """As `Reader.known_end`, of a partition that was started."""
         ...
 
     def membership(self) -> object:

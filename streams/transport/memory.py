@@ -68,6 +68,9 @@ class MemoryReader:
     def position(self, tp: TopicPartition) -> int:
         return self._positions[tp]
 
+    def known_end(self, tp: TopicPartition) -> int:
+        return self._log.cluster.partition(tp.topic, tp.partition).end if tp in self._positions else 0
+
     def close(self) -> None:
         self._positions = {}
 
@@ -100,6 +103,9 @@ class MemoryGroupReader:
 
     def hold(self, partition: int) -> None:
         self._restrict_to(self._owned - {partition})
+
+    def known_end(self, partition: int) -> int:
+        return self._reader.known_end(TopicPartition(self._topic, partition))
 
     def membership(self) -> object:
         return self._membership

@@ -104,6 +104,16 @@ def test_poll_takes_no_more_than_asked_and_goes_on_after_it(setup: Setup) -> Non
     assert reader.poll(10, 0) == []
 
 
+def test_the_end_is_known_from_reading_alone(setup: Setup) -> None:
+    setup.say(setup.work(), *(b"%d" % number for number in range(7)))
+    reader = setup.reader(work0=0)
+
+    until(lambda: bool(reader.poll(1, 0.05)))  # the others wait on this side
+
+    assert reader.known_end(setup.work()) == 7
+    assert reader.known_end(setup.work(1)) == 0  # it is not read here
+
+
 def test_assign_replaces_and_a_kept_partition_reads_on(setup: Setup) -> None:
     setup.say(setup.work(0), b"1", b"2", b"3")
     setup.say(setup.work(1), b"4", b"5")

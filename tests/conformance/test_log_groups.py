@@ -88,6 +88,7 @@ def test_the_offset_committed_is_the_next_to_read(setup: Setup) -> None:
     member.start(0, 41)
     handled = read(member, 1)[0]
     assert handled.offset == 41
+    assert member.known_end(0) == 43
     begin_batch(setup, writer, {setup.commands(): handled.offset + 1}, member)
     writer.commit()
     member.leave()

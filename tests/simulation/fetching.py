@@ -34,6 +34,9 @@ class Fetching:
     def position(self, tp: TopicPartition) -> int:
         return self._reader.position(tp)
 
+    def known_end(self, tp: TopicPartition) -> int:
+        return self._reader.known_end(tp)
+
     def close(self) -> None:
         self._reader.close()
 

@@ -101,6 +101,13 @@ class KafkaReader:
         offset: int = self._consumer.position([Tp(tp.topic, tp.partition)])[0].offset
         return offset if offset >= 0 else self._starts[tp]
 
+    def known_end(self, tp: TopicPartition) -> int:
+        if tp not in self._starts:
+            return 0
+        # What the newest fetch brought; negative before the first.
+        ends = self._consumer.get_watermark_offsets(Tp(tp.topic, tp.partition), cached=True)
+        return max(0, ends[1])
+
     def close(self) -> None:
         self._consumer.close()
 
@@ -187,6 +194,9 @@ class KafkaGroupReader:
 
     def hold(self, partition: int) -> None:
         self._drop([partition])
+
+    def known_end(self, partition: int) -> int:
+        return self._reader.known_end(TopicPartition(self._topic, partition))
 
     def membership(self) -> object:
         return self._membership

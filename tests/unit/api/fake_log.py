@@ -224,6 +224,9 @@ class FakeReader:
     def position(self, tp: TopicPartition) -> int:
         return self._positions[tp]
 
+    def known_end(self, tp: TopicPartition) -> int:
+        raise NotImplementedError
+
     def close(self) -> None:
         self._positions = {}
 

@@ -154,15 +154,16 @@ class Decider:
     def _take(self, turn: Turn, count: int, deadline_ms: int, work: bool) -> int:
         queue: deque[Record] = turn.partition.work if work else turn.partition.commands
         taken = turn.taken_work if work else turn.taken_commands
-        for done in range(count):
-            if not queue or (done and self._ambient.monotonic_ms() >= deadline_ms):
-                return done
+        done = 0
+        while done < count and queue and not (done and self._ambient.monotonic_ms() >= deadline_ms):
             record = queue.popleft()
             taken.append(record)
             self._decide_one(turn, record)
-            behind = record.offset + 1
+            done += 1
+        if done:
+            behind = taken[-1].offset + 1
             turn.positions = turn.positions._replace(**{"work" if work else "commands": behind})
-        return count
+        return done
 
     def _decide_one(self, turn: Turn, record: Record) -> None:
         try:

@@ -42,8 +42,9 @@ BEFORE_MIDNIGHT_MS = parse_instant("2026-05-01T23:59:00Z", "evening")
 MIDNIGHT_MS = BEFORE_MIDNIGHT_MS + MINUTE_MS
 
 
-def measure_scan(store: KeyValue, registered: int) -> report.Figures:
+def measure_scan(make_store: Callable[[], KeyValue], registered: int) -> report.Figures:
     """CPU of one pass over so many jobs of which none is due."""
+    store = make_store()
     partition = Partition(store, START_MS)
     partition.replay_jobs(0, registered, START_MS + LATER_MS, 10)
     first = keys.entity("")
@@ -168,11 +169,7 @@ def main() -> None:
 
         for registered in options.registered:
             given = report.only(options, registered=registered)
-            report.run(
-                "alternatives-scan",
-                given,
-                lambda registered=registered: measure_scan(store(), registered),  # type: ignore[misc]
-            )
+            report.run("alternatives-scan", given, partial(measure_scan, store, registered))
         for pending in options.pending:
             given = report.only(options, pending=pending)
             report.run("alternatives-wheel", given, partial(measure_wheel, store, pending))

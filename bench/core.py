@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, mkdtemp
 from typing import TypeVar
 
 from bench import report
@@ -77,7 +77,7 @@ def measure_core(count: int) -> report.Figures:
 def measure_due_scan(registered: int, due: int, folder: Path) -> report.Figures:
     """The life of `due` jobs while `registered` others are not due, on RocksDB. What was decoded is forgotten
     before: few jobs would all still be in memory, of many none."""
-    rocks = RocksFolder(folder, "bench")
+    rocks = RocksFolder(Path(mkdtemp(dir=folder)), "bench")
     try:
         partition = Partition(rocks.open(0), START_MS)
         register, _ = cpu_us(due, lambda: partition.run(registrations(0, due, START_MS + LEAD_MS)))
@@ -119,14 +119,8 @@ def main() -> None:
     report.run("core", report.only(options, n=options.n), lambda: measure_core(options.n))
     for registered in options.registered:
         with TemporaryDirectory(prefix="horarium-bench-") as folder:
-            paths = (Path(folder) / str(number) for number in range(options.repeat))
-            report.run(
-                "duescan",
-                report.only(options, registered=registered, due=options.due),
-                lambda registered=registered, paths=paths: measure_due_scan(  # type: ignore[misc]
-                    registered, options.due, next(paths)
-                ),
-            )
+            given = report.only(options, registered=registered, due=options.due)
+            report.run("duescan", given, partial(measure_due_scan, registered, options.due, Path(folder)))
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -173,10 +174,8 @@ def main() -> None:
         report.run("midnight", options, lambda: midnight(options))
         return
     for weight in WEIGHTS:
-        told = argparse.Namespace(
-            repeat=options.repeat, save=options.save, n=options.n, credit=options.credit, weightOfA=weight
-        )
-        report.run("flood", told, lambda weight=weight: flood(options, weight))  # type: ignore[misc]
+        told = report.only(options, n=options.n, credit=options.credit, weightOfA=weight)
+        report.run("flood", told, partial(flood, options, weight))
 
 
 if __name__ == "__main__":

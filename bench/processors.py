@@ -10,14 +10,14 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from bench.partition import TENANT
-from bench.service import Service
+from bench.service import Service, send
 from bench.usage import Usage
 from bench.wire import Refused
 from dev import processes
@@ -31,10 +31,11 @@ from streams.ambient import new_id, wall_ms
 from streams.runtime.partition import PartitionState
 from streams.runtime.startup import insist
 from streams.transport.kafka.log import KafkaLog
-from streams.transport.log import Isolation, TopicPartition
+from streams.transport.log import Isolation, Outgoing, TopicPartition
 
 READY_SEC = 60.0
 STOP_SEC = 30.0
+WRITTEN_SEC = 300.0
 POLL_SEC = 0.05
 
 
@@ -122,6 +123,15 @@ class Processors:
             name = (dead or list(self._processes))[0]
             what = "ended" if dead else "is not ready in time"
             raise Refused(f"{name} {what}:\n{processes.tail(self.folder / f'{name}.log')}")
+
+    def write(self, records: Iterable[Outgoing]) -> None:
+        """To the log, past the processors. Raises Refused if it takes too long."""
+        writer = self.log.plain_writer()
+        for record in records:
+            send(writer, record)
+        if not writer.flush(WRITTEN_SEC):
+            raise Refused("the log was not written in time")
+        writer.close()
 
     def usage(self) -> Usage:
         """CPU of processors and broker; a given broker (HORARIUM_KAFKA, Docker) is not ours to look at."""

@@ -26,7 +26,7 @@ from schemas import codec
 from schemas.topics import partition_of
 from streams.ambient import wall_ms
 from streams.runtime.late import LATE_MS
-from streams.transport.log import LogRetriable, Outgoing
+from streams.transport.log import Outgoing
 
 FIRST = 1_000_000_000
 """Their numbers, apart from those that the service registers."""
@@ -87,21 +87,18 @@ def _fill(running: processors.Processors, count: int) -> float:
     began = time.perf_counter()
     topic, shards, partitions = running.topics.events, running.shards, running.partitions
     spacing_ms = (FAR_MS - SOON_MS) / count
-    writer = running.log.plain_writer()
     now_ms = wall_ms()
     # So old that no asker is taken to wait for an answer any more.
-    for key, event in registered(FIRST, count, now_ms - 2 * LATE_MS, now_ms + SOON_MS, spacing_ms):
-        partition = partition_of(TENANT, event.job.job_id, shards, partitions)
-        record = Outgoing(topic, partition, key.encode(), codec.encode(event))
-        while True:
-            try:
-                writer.send(record)
-                break
-            except LogRetriable:
-                writer.flush(1.0)
-    if not writer.flush(report.within_sec(0)):
-        raise Refused("the log was not written in time")
-    writer.close()
+    made = registered(FIRST, count, now_ms - 2 * LATE_MS, now_ms + SOON_MS, spacing_ms)
+    running.write(
+        Outgoing(
+            topic,
+            partition_of(TENANT, event.job.job_id, shards, partitions),
+            key.encode(),
+            codec.encode(event),
+        )
+        for key, event in made
+    )
     return round(time.perf_counter() - began, 1)
 
 

@@ -19,7 +19,7 @@ from schemas.commands import Command, RegisterJob, RequestWork, Slot
 from schemas.replies import CommandDone, Granted, Reply, WorkDone
 from schemas.topics import Topics, partition_of, tenant_partitions
 from streams.ambient import wall_ms
-from streams.transport.log import Isolation, Log, LogRetriable, Outgoing, TopicPartition
+from streams.transport.log import Isolation, Log, LogRetriable, Outgoing, PlainWriter, TopicPartition
 
 REPLIES = 0
 """The partition of `replies` that answers come to."""
@@ -32,6 +32,15 @@ QUEUED = 5_000
 WARM_UP = 2_000
 WARM_UP_LEAD_MS = 3_000
 WARM_UP_SEC = 60.0
+
+
+def send(writer: PlainWriter, record: Outgoing) -> None:
+    """Waits for room."""
+    while True:
+        try:
+            return writer.send(record)
+        except LogRetriable:
+            writer.flush(1.0)
 
 
 class Came(NamedTuple):
@@ -214,11 +223,7 @@ class Service:
         self._send(Outgoing(self._topics.work, partition, TENANT.encode(), codec.encode(command)))
 
     def _send(self, record: Outgoing) -> None:
-        while True:
-            try:
-                return self._writer.send(record)
-            except LogRetriable:
-                self._writer.flush(1.0)
+        send(self._writer, record)
 
     def _replies(self) -> list[Reply]:
         records = self._reader.poll(RECORDS, POLL_SEC)

@@ -32,7 +32,7 @@ from streams.ambient import wall_ms
 from streams.core.engine import Engine
 from streams.runtime.mark import read_mark
 from streams.store.rocks import RocksFolder
-from streams.transport.log import Isolation, LogRetriable, Outgoing, TopicPartition
+from streams.transport.log import Isolation, Outgoing, TopicPartition
 
 GOAL_SEC = 30.0
 WITHIN_SEC = 900.0
@@ -110,16 +110,7 @@ def fill(running: processors.Processors, count: int) -> None:
     reader.close()
     if found is None:
         raise Refused("the first job is not in the log")
-    writer = running.log.plain_writer()
-    for outgoing in _registered(found, count, running.topics.events, position or pack_positions(0, 0)):
-        while True:
-            try:
-                writer.send(outgoing)
-                break
-            except LogRetriable:
-                writer.flush(1.0)
-    writer.flush(60.0)
-    writer.close()
+    running.write(_registered(found, count, running.topics.events, position or pack_positions(0, 0)))
 
 
 def _registered(found: JobRegistered, count: int, topic: str, position: bytes) -> Iterator[Outgoing]:

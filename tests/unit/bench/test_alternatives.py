@@ -7,7 +7,7 @@ from streams.store.memory import MemoryStore
 
 
 def test_a_scan_of_all_jobs_costs_more_than_time_buckets() -> None:
-    found = measure_scan(MemoryStore(), 2_000)
+    found = measure_scan(MemoryStore, 2_000)
     assert found["valid"]
     assert found["cpuUsPerPass"]["allJobs"] > found["cpuUsPerPass"]["timeBuckets"]
 

@@ -25,6 +25,8 @@ from bench.peers.driver import PEERS, Peer
 from bench.wire import Refused
 
 HTTP, KAFKA = "horarium-http", "horarium-kafka"
+PARTITIONS = 8
+"""Of the installation: more processors would have none."""
 Measured = dict[tuple[str, str], report.Figures]
 """By scenario and system."""
 
@@ -68,7 +70,7 @@ def _by_kafka(options: argparse.Namespace, n: int, rate: float) -> argparse.Name
     return argparse.Namespace(
         n=n,
         rate=rate,
-        partitions=8,
+        partitions=PARTITIONS,
         shards=options.shards,
         processors=processors_of(KAFKA, options.processors),
         credit=1_000,
@@ -128,10 +130,9 @@ def main() -> None:
     parser.add_argument("-n", type=int, default=50_000, help="jobs due at once; a tenth for procrastinate")
     parser.add_argument("--rate", type=float, default=250, help="jobs due a second")
     parser.add_argument("--seconds", type=float, default=20, help="for so long")
-    parser.add_argument("--shards", type=int, default=8, help="partitions of Horarium's tenant, of 8")
-    parser.add_argument(
-        "--processors", type=int, default=report.cores(), help="of Horarium by Kafka; by HTTP half as many"
-    )
+    parser.add_argument("--shards", type=int, default=PARTITIONS, help="partitions of Horarium's tenant")
+    most = min(report.cores(), PARTITIONS)
+    parser.add_argument("--processors", type=int, default=most, help="by Kafka; by HTTP half as many")
     parser.add_argument("--peers", nargs="*", choices=[peer.name for peer in PEERS], help="only these")
     parser.add_argument("--only-peers", action="store_true", help="without Horarium")
     options = parser.parse_args()

@@ -92,6 +92,8 @@ class Batch:
         match event:
             case ExecutionEvent():
                 self._executions.fold_execution(event)
+                if event.execution.closes_job:
+                    self._jobs.fold_closing(event.execution)
                 self._stats.fold_execution(event)
             case LeaseExtended():
                 self._executions.fold_lease(event.lease)

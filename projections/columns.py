@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, LargeBinary, MetaData, Text
+from sqlalchemy import BigInteger, Boolean, Column, LargeBinary, MetaData, Text
 from sqlalchemy.types import TypeEngine
 
 # Byte order on both databases: pages are merged in Python and must agree with what SQL sorted.
@@ -25,6 +25,10 @@ def word(name: str) -> Column[str]:
 
 def number(name: str) -> Column[int]:
     return Column(name, BigInteger, nullable=False)
+
+
+def flag(name: str) -> Column[bool]:
+    return Column(name, Boolean, nullable=False)
 
 
 def bytes_(name: str) -> Column[bytes]:

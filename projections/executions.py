@@ -163,6 +163,7 @@ def _execution_row(execution: Execution, discarded_by: str) -> Row:
         "backfill": execution.backfill,
         "exclusion_group": execution.exclusion_group,
         "lateness_alert_sec": execution.lateness_alert_sec,
+        "closes_job": execution.closes_job,
         "forgotten_ms": 0,
         "discarded_by": discarded_by,
     }

@@ -2,6 +2,7 @@
 
 A row holds the event as it was logged (without payload: an event of a definition may carry 256 KiB). Since an
 event carries the whole entity, what changed is the difference to the row before; it is worked out when asked.
+An end of an execution that completed its job has a second row, where the job's cursor would have one.
 """
 
 from __future__ import annotations
@@ -20,8 +21,16 @@ from projections.rows import AnyRow
 from projections.store import Row, Writer
 from projections.views import EventView, Page, PageRequest
 from schemas import codec
-from schemas.entities import Cursor, Entity, Execution, Job, KeptContent, Lease, Tenant
-from schemas.events import ContentKept, EngineEvent, Event, JobEvent, entity_of
+from schemas.entities import Cursor, Entity, Execution, Job, JobStatus, KeptContent, Lease, Tenant
+from schemas.events import (
+    ContentKept,
+    EngineEvent,
+    Event,
+    ExecutionEvent,
+    JobCompleted,
+    JobEvent,
+    entity_of,
+)
 
 JOB = "job"
 EXECUTION = "execution"
@@ -46,18 +55,20 @@ class HistoryRows:
                 scope, subject = TENANT, entity.tenant
             case _:
                 return
-        self._rows.append(
-            {
-                "tenant": entity.tenant,
-                "scope": scope,
-                "subject": subject,
-                "log_offset": offset,
-                "partition": partition,
-                "entity": type(entity).__name__,
-                "at_ms": event.at_ms,
-                "value": _without_payload(event, value),
-            }
-        )
+        row = {
+            "tenant": entity.tenant,
+            "scope": scope,
+            "subject": subject,
+            "log_offset": offset,
+            "partition": partition,
+            "entity": type(entity).__name__,
+            "at_ms": event.at_ms,
+            "value": _without_payload(event, value),
+        }
+        self._rows.append(row)
+        if isinstance(entity, Execution) and entity.closes_job:
+            of_job = {"scope": JOB, "subject": entity.job_id, "entity": Cursor.__name__}
+            self._rows.append(row | of_job)
 
     def write(self, writer: Writer) -> None:
         """Appends the batch's events."""
@@ -91,7 +102,7 @@ def _events(
     # From the oldest to the newest, each against the state its entity had before.
     before = _before(connection, mine, found)
     for row in reversed(found):
-        event = _decoded(row.value)
+        event = _told(connection, mine, row)
         after = entity_of(event)
         changes = _changes(before.get(row.entity), after)
         before[row.entity] = after
@@ -109,8 +120,37 @@ def _before(connection: Connection, mine: Select[Any], found: Sequence[AnyRow]) 
             .limit(1)
         ).one_or_none()
         if row is not None:
-            states[entity] = entity_of(_decoded(row.value))
+            states[entity] = entity_of(_told(connection, mine, row))
     return states
+
+
+def _told(connection: Connection, mine: Select[Any], row: AnyRow) -> EngineEvent:
+    """What a row says of its subject. Of an execution that completed its job the job's history has what an
+    event of the job would say; what only the definition knows is left out once that is no longer kept."""
+    event = cast(EngineEvent, codec.decode(row.value))
+    if row.scope != JOB or not isinstance(event, ExecutionEvent):
+        return event
+    definition = connection.execute(
+        mine.where(history.c.entity == Job.__name__, history.c.log_offset < row.log_offset)
+        .order_by(history.c.log_offset.desc())
+        .limit(1)
+    ).one_or_none()
+    registered = codec.decode(definition.value) if definition is not None else None
+    job = registered.job if isinstance(registered, JobEvent) else None
+    execution = event.execution
+    cursor = Cursor(
+        tenant=execution.tenant,
+        job_id=execution.job_id,
+        incarnation=int(execution.execution_id.rsplit(".", 3)[1], 36),
+        status=JobStatus.COMPLETED,
+        last_ms=execution.scheduled_ms,
+        last_local=job.first_next_local if job is not None else "",
+        tz_version=job.tz_version if job is not None else "",
+        finished_ms=execution.finished_ms,
+        runs=1,
+        priority=execution.priority,
+    )
+    return JobCompleted(at_ms=event.at_ms, actor=event.actor, cause=event.cause, cursor=cursor)
 
 
 def _view(row: AnyRow, event: EngineEvent, changes: Mapping[str, tuple[object, object]]) -> EventView:
@@ -140,10 +180,6 @@ def _changes(before: Entity | None, after: Entity) -> dict[str, tuple[object, ob
 
 def _default(field: msgspec.structs.FieldInfo) -> object:
     return field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
-
-
-def _decoded(value: bytes) -> EngineEvent:
-    return cast(EngineEvent, codec.decode(value))
 
 
 def _without_payload(event: Event, value: bytes) -> bytes:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, case, select
+from sqlalchemy import ColumnElement, bindparam, case, literal_column, select, update
 
 from projections.history_tables import skips, tz_shifts
 from projections.store import Row, Upsert, Writer
 from projections.tables import definitions, jobs, labels
-from schemas.entities import Cursor, Job, JobStatus
+from schemas.entities import Cursor, Execution, Job, JobStatus
 from schemas.events import CursorEvent, JobEvent, ScheduleShifted
 from schemas.ids import scheduled_execution_id
 
@@ -57,6 +57,27 @@ def _not_of_an_older_one(old: Any, new: Any) -> ColumnElement[bool]:
 
 DEFINE = Upsert(jobs, changes=_defined)
 MOVE = Upsert(jobs, changes=_moved, when=_not_of_an_older_one)
+# A one-off that stood at its beginning is behind it, and over: what its own cursor would say.
+CLOSE = (
+    update(jobs)
+    .where(
+        jobs.c.tenant == bindparam("of_tenant"),
+        jobs.c.job_id == bindparam("of_job"),
+        jobs.c.incarnation == bindparam("of_incarnation"),
+    )
+    .values(
+        cursor_incarnation=jobs.c.incarnation,
+        status=bindparam("completed"),
+        last_ms=jobs.c.next_ms,
+        last_local=jobs.c.next_local,
+        next_ms=literal_column("0"),
+        next_local=literal_column("''"),
+        next_execution_id=literal_column("''"),
+        next_due_ms=literal_column("0"),
+        finished_ms=bindparam("at_ms"),
+        runs=literal_column("1"),
+    )
+)
 KEEP_DEFINITION = Upsert(definitions)
 KEEP_LABEL = Upsert(labels)
 
@@ -68,6 +89,7 @@ class JobRows:
         self._definitions: dict[tuple[str, str, int, int], Job] = {}
         self._newest: dict[tuple[str, str], Job] = {}
         self._cursors: dict[tuple[str, str], Cursor] = {}
+        self._closings: list[Row] = []
         self._skips: list[Row] = []
         self._shifts: list[dict[str, object]] = []
 
@@ -99,6 +121,19 @@ class JobRows:
                 }
             )
 
+    def fold_closing(self, execution: Execution) -> None:
+        """An execution whose end completed its job."""
+        job_id, incarnation, _, _ = execution.execution_id.rsplit(".", 3)
+        self._closings.append(
+            {
+                "of_tenant": execution.tenant,
+                "of_job": job_id,
+                "of_incarnation": int(incarnation, 36),
+                "completed": JobStatus.COMPLETED.value,
+                "at_ms": execution.finished_ms,
+            }
+        )
+
     def _fold_shift(self, event: ScheduleShifted, offset: int) -> None:
         cursor = event.cursor
         key = (cursor.tenant, cursor.job_id)
@@ -129,6 +164,7 @@ class JobRows:
         writer.upsert(KEEP_DEFINITION, [_definition_row(job) for job in self._definitions.values()])
         writer.upsert(KEEP_LABEL, [row for job in self._definitions.values() for row in _label_rows(job)])
         writer.upsert(DEFINE, [_job_row(job) for job in self._newest.values()])
+        writer.each(CLOSE, self._closings)
         writer.upsert(MOVE, [_cursor_row(cursor) for cursor in self._cursors.values()])
         writer.insert(skips, self._skips)
 

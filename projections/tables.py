@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from sqlalchemy import Index, Table, text
 
-from projections.columns import bytes_, key, metadata, number, number_key, word
+from projections.columns import bytes_, flag, key, metadata, number, number_key, word
 
 # Partial indexes serve a query only if it repeats the very condition.
 NOT_COMPLETED = text("status <> 'COMPLETED'")
@@ -168,6 +168,7 @@ executions = Table(
     word("backfill"),
     word("exclusion_group"),
     number("lateness_alert_sec"),
+    flag("closes_job"),
     number("forgotten_ms"),
     word("discarded_by"),
 )

@@ -290,6 +290,7 @@ class Execution(Record):
     `started_ms`, `worker_id`, `claim_id`, `lease_*`, `deadline_ms` belong to the newest grant.
     `delivery_count` counts grants of this attempt. `fired_ms` is when the partition decided it.
     `replay_key` is the request that put it back from the dead letters, `replays` how often that happened.
+    `closes_job`: a one-off needs no cursor of its own to be completed, its execution says so.
     """
 
     tenant: str
@@ -328,6 +329,7 @@ class Execution(Record):
     backfill: str = ""
     exclusion_group: str = ""
     lateness_alert_sec: int = 0
+    closes_job: bool = False
 
     @property
     def job_id(self) -> str:

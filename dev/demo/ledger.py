@@ -70,6 +70,7 @@ class Ledger:
         row.executions[execution.execution_id] = execution
         if row.next_ms <= execution.scheduled_ms:
             row.next_ms = 0
+        row.over = row.over or execution.closes_job
         row.failed_attempts += isinstance(event, AttemptFailed)
         row.redeliveries += isinstance(event, LeaseExpired)
         if isinstance(event, ExecutionClaimed) and execution.attempt == execution.delivery_count == 1:

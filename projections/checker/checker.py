@@ -123,7 +123,7 @@ class Checker:
             if life is not None and life.last.kind is ExecutionKind.SCHEDULE:
                 account = self._account_of(life.last)
                 if account is not None:
-                    account.forgot(life.last.scheduled_ms)
+                    account.forgot(life.last)
         elif kind == "job":
             account = self._accounts.pop(name, None)
             self._payloads.undefined(name)
@@ -195,8 +195,19 @@ class Checker:
         if judged:
             self._payloads.executed(event, job)
         self._turns.changed(partition, event, before, judged=judged)
+        if execution.closes_job:
+            self._closed(event, account, judged=judged)
         if self._running.changed(partition, execution, before) and judged:
             self._caps.began(partition, execution)
+
+    def _closed(self, event: ExecutionEvent, account: Account | None, *, judged: bool) -> None:
+        """A one-off is completed by its execution's own end."""
+        execution = event.execution
+        if account is not None:
+            account.closed(event, self._places.open_of(execution.tenant, execution.job_id), judged=judged)
+        elif judged:
+            name = f"{execution.tenant}/{execution.execution_id}"
+            self.report.add(Kind.LIFE, name, "closes a job that is not registered")
 
     def _extended(self, partition: int, event: LeaseExtended) -> None:
         lease = event.lease

@@ -10,11 +10,12 @@ from __future__ import annotations
 from projections.checker.oracle import Oracle
 from projections.checker.report import Kind, Report
 from projections.checker.skips import Circumstances, assign, why_wrong
-from schemas.entities import CatchUp, Cursor, Execution, Job, JobStatus, ScheduleKind
+from schemas.entities import CatchUp, Cursor, Execution, ExecutionKind, Job, JobStatus, ScheduleKind
 from schemas.events import (
     CursorEvent,
     CursorMoved,
     ExecutionCancelled,
+    ExecutionCompleted,
     ExecutionEvent,
     JobCancelled,
     JobCompleted,
@@ -52,6 +53,7 @@ class Account:
         self._ahead: set[int] = set()
         self._made = 0
         self._paused_ms = 0
+        self._moved = False
 
     @property
     def name(self) -> str:
@@ -107,13 +109,41 @@ class Account:
         self._report.due += 1
         self._ahead.add(instant)
 
-    def forgot(self, scheduled_ms: int) -> None:
-        """The engine has forgotten the execution of this occurrence."""
-        self._fired.discard(scheduled_ms)
+    def forgot(self, execution: Execution) -> None:
+        """The engine has forgotten the execution of an occurrence."""
+        if execution.closes_job:
+            self._add(Kind.LIFE, f"still known, and {execution.execution_id}, which closed it, forgotten")
+        self._fired.discard(execution.scheduled_ms)
+
+    def closed(self, event: ExecutionEvent, open_now: int, *, judged: bool) -> None:
+        """The end of a one-off's execution completed the job, as an event of its own would have."""
+        execution, job = event.execution, self.job
+        is_first = execution.kind is ExecutionKind.SCHEDULE and execution.scheduled_ms == job.first_next_ms
+        if judged and not (is_first and job.schedule.kind is ScheduleKind.ONCE):
+            self._add(Kind.LIFE, f"closed by {execution.execution_id}, which is not its only occurrence")
+        if judged and not isinstance(event, ExecutionCompleted):
+            self._add(Kind.LIFE, f"closed by {type(event).__name__}")
+        if judged and self._moved:
+            self._add(Kind.LIFE, f"closed by {execution.execution_id}, and it has a cursor of its own")
+        cursor = Cursor(
+            tenant=job.tenant,
+            job_id=job.job_id,
+            incarnation=job.incarnation,
+            status=JobStatus.COMPLETED,
+            last_ms=execution.scheduled_ms,
+            last_local=job.first_next_local,
+            tz_version=job.tz_version,
+            finished_ms=execution.finished_ms,
+            runs=1,
+            priority=job.policies.priority,
+        )
+        completed = JobCompleted(at_ms=event.at_ms, actor=event.actor, cause=event.cause, cursor=cursor)
+        self.moved(completed, open_now, judged=judged)
 
     def moved(self, event: CursorEvent, open_now: int, *, judged: bool) -> None:
         """The job's progress or status changed. `open_now`: its unfinished executions."""
         cursor = event.cursor
+        self._moved = True
         if not judged or not self._begun or not self._is_judgeable():
             self._adopt(cursor)
         elif cursor.tz_version != self._tz_version and not self._same_in_both(event):
@@ -140,6 +170,8 @@ class Account:
             return
         if drained and self._owed:
             self._add(Kind.UNFINISHED, f"{len(self._owed)} missed occurrences are still to be made")
+        if drained and self.job.schedule.kind is ScheduleKind.ONCE and not self._moved and self._made:
+            self._add(Kind.UNFINISHED, "its only occurrence was executed, and it is not completed")
         self._check_overdue(end_ms - grace_ms - 1, "the end")
         if not self._is_spent(self._made):
             undecided = len(self._expected(end_ms - self.job.schedule.jitter_ms))

@@ -1,8 +1,8 @@
 """Index entries and counters of executions and jobs: functions of the entities alone, also after compaction.
 
-`State` calls `move` for every execution that changes, `move_job` for every job, so counters are exact across
-crashes and owners: what runs holds a slot until its worker was told or its lease ended. Owns the reads that
-order grants, too.
+`State` calls `move` for every execution that changes, `move_job` for what tells whether a job lives, so
+counters are exact across crashes and owners: what runs holds a slot until its worker was told or its lease
+ended. Owns the reads that order grants, too.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import chain, islice
+from typing import NamedTuple
 
 from schemas import ids
 from schemas.entities import Cursor, Execution, ExecutionKind, ExecutionStatus, Job, WaitingFor
@@ -17,6 +18,17 @@ from streams.core import keys
 from streams.core.counters import Counters
 from streams.core.lifecycle import FINAL, JOB_FINAL
 from streams.store.overlay import Overlay
+
+
+class Standing(NamedTuple):
+    """What tells whether a job lives. `first`: a one-off's scheduled execution of this making of the job."""
+
+    job: Job | None
+    cursor: Cursor | None
+    first: Execution | None
+
+
+NO_JOB = Standing(None, None, None)
 
 
 class Indexes:
@@ -158,9 +170,10 @@ class Indexes:
             if member is not None:
                 self._kv.put(member, value)
 
-    def move_job(self, old: tuple[Job | None, Cursor | None], new: tuple[Job | None, Cursor | None]) -> None:
-        """A job or its cursor changed, came, or is forgotten; in any order, as compaction may leave them."""
-        before, now = _job_counters(*old), _job_counters(*new)
+    def move_job(self, old: Standing, new: Standing) -> None:
+        """What tells whether a job lives changed, came, or is forgotten; in any order, as compaction may
+        leave it."""
+        before, now = _job_counters(old), _job_counters(new)
         if before != now:
             for key in before:
                 self.counters.add(key, -1)
@@ -206,10 +219,11 @@ def _running(tenant: str, pool: str) -> tuple[bytes, ...]:
     return (*running, keys.running_in_shared(pool_key, tenant)) if pool_key == pool else running
 
 
-def _job_counters(job: Job | None, cursor: Cursor | None) -> tuple[bytes, ...]:
-    """The counters that a job is part of while it lives; one without a cursor of its own stands at its
-    beginning."""
-    if job is None:
+def _job_counters(standing: Standing) -> tuple[bytes, ...]:
+    """The counters that a job is part of while it lives: until its own cursor or its first execution says
+    that it is over."""
+    job, cursor, first = standing
+    if job is None or (first is not None and first.closes_job):
         return ()
     if cursor is not None and cursor.incarnation == job.incarnation and cursor.status in JOB_FINAL:
         return ()

@@ -37,7 +37,7 @@ from schemas.entities import (
 from schemas.events import Event, entity_of
 from streams.core import keys
 from streams.core.decoded import Decoded, Room, Sized
-from streams.core.indexes import Indexes
+from streams.core.indexes import NO_JOB, Indexes, Standing
 from streams.core.invariants import InvariantError, invariant
 from streams.core.lifecycle import DISCARDED, FINAL, JOB_FINAL
 from streams.core.limits import (
@@ -164,16 +164,26 @@ class State:
 
     def cursor(self, job: Job) -> Cursor:
         """Where the job stands. One without a stored cursor stands at its beginning; a one-off stands behind
-        it once its execution exists."""
+        it once its execution exists, and may be completed by that one's end."""
         moved = self.moved(job)
         return moved if moved is not None else self.unmoved(job)
 
     def unmoved(self, job: Job) -> Cursor:
         """Where a job stands that has no cursor of its own."""
         first = beginning(job)
-        if job.schedule.kind is ScheduleKind.ONCE and self.execution(job.tenant, first_execution_id(job)):
-            return behind(first)
-        return first
+        execution = self.first_execution(job)
+        if execution is None:
+            return first
+        fired = behind(first)
+        if not execution.closes_job:
+            return fired
+        return replace(fired, status=JobStatus.COMPLETED, finished_ms=execution.finished_ms)
+
+    def first_execution(self, job: Job) -> Execution | None:
+        """A one-off's only scheduled execution, while it is known; None for other jobs."""
+        if job.schedule.kind is not ScheduleKind.ONCE:
+            return None
+        return self.execution(job.tenant, first_execution_id(job))
 
     def moved(self, job: Job) -> Cursor | None:
         """The job's own cursor; None as long as it stands at its beginning, or a one-off has only fired."""
@@ -215,6 +225,12 @@ class State:
         job_key = f"{tenant}/{job_id}"
         number = self.indexes.number
         return bool(number(keys.active(job_key)) or number(keys.waiting(job_key)))
+
+    def is_only_open(self, execution: Execution) -> bool:
+        """Whether nothing else of its job is unfinished, while it is active itself."""
+        job_key = f"{execution.tenant}/{execution.job_id}"
+        number = self.indexes.number
+        return number(keys.active(job_key)) == 1 and not number(keys.waiting(job_key))
 
     def in_line(self, tenant: str, job_id: str, limit: int) -> int:
         """How many executions wait for overlap within the queue limit, counted to `limit`."""
@@ -276,7 +292,11 @@ class State:
         match old:
             case Execution():
                 self.indexes.move(old, None)
-            case Job() | Cursor():
+                if old.closes_job:
+                    self._move_job(old, None)
+            case Job():
+                self._move_job(old, None)
+            case Cursor() if old.status in JOB_FINAL:
                 self._move_job(old, None)
 
     def _replace(self, key: str, value: bytes, entity: Entity, old: Entity | None) -> None:
@@ -285,6 +305,8 @@ class State:
         if isinstance(entity, Execution):
             former = old if isinstance(old, Execution) else None
             self.indexes.move(former, entity)
+            if entity.closes_job:
+                self._move_job(former, entity)
             if entity.fencing_token:
                 self.indexes.counters.raise_to(keys.LAST_TOKEN, entity.fencing_token)
             self._file_execution(key, entity, former)
@@ -293,7 +315,10 @@ class State:
             case Job():
                 self._move_job(old if isinstance(old, Job) else None, entity)
             case Cursor():
-                self._move_job(old if isinstance(old, Cursor) else None, entity)
+                was = old if isinstance(old, Cursor) else None
+                # Most only move, and then the job need not be read.
+                if entity.status in JOB_FINAL or (was is not None and was.status in JOB_FINAL):
+                    self._move_job(was, entity)
         self._file_timer(key, entity, old)
 
     def take(self) -> Batch:
@@ -309,18 +334,22 @@ class State:
         self.timers.reload()
         self.leases.reload()
 
-    def _move_job(self, old: Job | Cursor | None, new: Job | Cursor | None) -> None:
-        """Counts living jobs. Most cursors only move, and then the job need not be read."""
-        either = new or old
-        if isinstance(either, Job):
-            found = self._get(ids.cursor_key(either.tenant, either.job_id))
-            cursor = found if isinstance(found, Cursor) else None
-            jobs = (old if isinstance(old, Job) else None, new if isinstance(new, Job) else None)
-            self.indexes.move_job((jobs[0], cursor), (jobs[1], cursor))
-        elif either is not None and any(isinstance(c, Cursor) and c.status in JOB_FINAL for c in (old, new)):
-            job = self.job(either.tenant, either.job_id)
-            cursors = (old if isinstance(old, Cursor) else None, new if isinstance(new, Cursor) else None)
-            self.indexes.move_job((job, cursors[0]), (job, cursors[1]))
+    def _standing(self, job: Job | None) -> Standing:
+        return Standing(job, self.moved(job), self.first_execution(job)) if job is not None else NO_JOB
+
+    def _move_job(self, old: Job | Cursor | Execution | None, new: Job | Cursor | Execution | None) -> None:
+        """Counts living jobs: `old` became `new`, and what else tells of the job is as it was."""
+        told = new or old
+        if told is None:
+            return
+        before = now = self._standing(self.job(told.tenant, told.job_id))
+        if isinstance(told, Job):
+            before = self._standing(old if isinstance(old, Job) else None)
+        elif isinstance(told, Cursor):
+            before = now._replace(cursor=old if isinstance(old, Cursor) else None)
+        elif now.job is not None and told.execution_id == first_execution_id(now.job):
+            before = now._replace(first=old if isinstance(old, Execution) else None)
+        self.indexes.move_job(before, now)
 
     def _file_execution(self, key: str, entity: Execution, old: Execution | None) -> None:
         runs = entity.status is ExecutionStatus.RUNNING

@@ -451,7 +451,9 @@ def expected_timers(world: World) -> Iterator[tuple[str, int]]:
         cursor = world.cursor(job.job_id)
         at_ms = due_of_cursor(cursor)
         is_late = cursor.status in (JobStatus.CANCELLED, JobStatus.COMPLETED) and by_then(world, job, at_ms)
-        if at_ms is not None and not is_late:
+        first = world.engine.state.first_execution(job)
+        closed = first is not None and first.closes_job  # and is forgotten by its execution's timer
+        if at_ms is not None and not is_late and not closed:
             yield ids.job_key(TENANT, job.job_id), at_ms
 
 

@@ -15,9 +15,16 @@ from schemas.entities import (
     KeptContent,
     LeaseEnd,
     Policies,
+    ScheduleKind,
     WaitingFor,
 )
-from schemas.events import AttemptFailed, ContentKept, ExecutionDeadLettered, ExecutionEvent
+from schemas.events import (
+    AttemptFailed,
+    ContentKept,
+    ExecutionCompleted,
+    ExecutionDeadLettered,
+    ExecutionEvent,
+)
 from schemas.replies import DeadLetter
 from streams.core.effects import Bury
 from streams.core.handlers.breaking import note_outcome
@@ -26,6 +33,7 @@ from streams.core.handlers.stopping import let_go_of_version
 from streams.core.invariants import InvariantError
 from streams.core.limits import ERROR_CHARS_MAX
 from streams.core.retry import backoff_ms
+from streams.core.state import first_execution_id
 from streams.core.transaction import Transaction
 
 REAPED = "reaped"
@@ -50,15 +58,28 @@ def content_of(tx: Transaction, execution: Execution, job: Job | None = None) ->
 
 def end(tx: Transaction, event: type[ExecutionEvent], execution: Execution, **changes: Any) -> Execution:
     """The execution is final: its lease record goes, and the next in line of its job may run."""
-    ended = tx.emit_execution(event, replace(execution, finished_ms=tx.now_ms, **changes))
+    job = tx.state.job(execution.tenant, execution.job_id)
+    closes = event is ExecutionCompleted and job is not None and closes_job(tx, job, execution)
+    ended = replace(execution, finished_ms=tx.now_ms, closes_job=closes, **changes)
+    tx.emit_execution(event, ended)
     tx.forget(ids.lease_key(execution.tenant, execution.execution_id))
     let_go_of_version(tx, execution)
-    job = tx.state.job(execution.tenant, execution.job_id)
-    if job is not None:
-        follow_up(tx, job, tx.state.cursor(job))
-    else:
+    if job is None:
         unblock(tx, execution.tenant, execution.job_id)
+    elif not closes:
+        follow_up(tx, job, tx.state.cursor(job))
     return ended
+
+
+def closes_job(tx: Transaction, job: Job, execution: Execution) -> bool:
+    """Whether with the success of an execution that runs its job is completed, so that no event of the job
+    need say so: a one-off that stands where this execution says, and has nothing else unfinished."""
+    return (
+        job.schedule.kind is ScheduleKind.ONCE
+        and execution.execution_id == first_execution_id(job)
+        and tx.state.moved(job) is None
+        and tx.state.is_only_open(execution)
+    )
 
 
 def fail_attempt(

@@ -136,14 +136,32 @@ def _forget_job(tx: Transaction, job: Job) -> None:
 def _forget_execution(tx: Transaction, execution: Execution) -> None:
     job = tx.state.job(execution.tenant, execution.job_id)
     if job is not None and execution.execution_id == first_execution_id(job):
+        if execution.closes_job and tx.state.moved(job) is None:
+            _forget_closed(tx, job, execution)
+            return
         # A one-off whose trigger still runs is not completed: from here on only a cursor says that it fired.
         cursor = tx.state.cursor(job)
         if cursor.status is JobStatus.ACTIVE and job.schedule.kind is ScheduleKind.ONCE:
             tx.emit_cursor(CursorMoved, cursor, replace(cursor, skips=()))
-    tx.forget(ids.content_key(execution.tenant, execution.execution_id))
-    tx.forget(ids.execution_key(execution.tenant, execution.execution_id))
+    _drop(tx, execution)
     if job is not None and tx.state.cursor(job).status in JOB_FINAL:
         _forget_job(tx, job)
+
+
+def _forget_closed(tx: Transaction, job: Job, execution: Execution) -> None:
+    """The job goes first: without its execution it would stand at its beginning, and fire again. Both stay
+    while another execution of it is unfinished, a replayed dead letter."""
+    _forget_job(tx, job)
+    if tx.state.job(job.tenant, job.job_id) is None:
+        _drop(tx, execution)
+    else:
+        lane = keys.lane(Priority.LOW, job.tenant)
+        tx.state.timers.add(tx.now_ms + FORGET_AFTER_MS, lane, ids.key_of(execution))
+
+
+def _drop(tx: Transaction, execution: Execution) -> None:
+    tx.forget(ids.content_key(execution.tenant, execution.execution_id))
+    tx.forget(ids.execution_key(execution.tenant, execution.execution_id))
 
 
 def _visit_lease(tx: Transaction, execution: Execution, settled_ms: int) -> None:

@@ -6,15 +6,19 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from schemas.entities import Breaker, Cursor, Execution, Tenant
 from schemas.events import Event, entity_of
+from schemas.ids import job_id_of
 from streams.ambient import Chance
 from streams.core import keys
 from streams.core.engine import Engine
+from streams.core.lifecycle import JOB_FINAL
+from streams.core.limits import FORGET_AFTER_MS
 from streams.core.state import due_of_breaker, due_of_cursor, due_of_execution
 from streams.runtime.partition import Partition
 from streams.store.kv import KeyValue
 from streams.store.memory import MemoryStore
 from tests.simulation.history import Happened, History, Readings
 
+FIRED_MAX = 1_000
 FAMILIES = b"eabcjknoqrx"
 """Of the entities and of what are functions of them (`streams.core.keys`)."""
 Logged = tuple[str, bytes | None]
@@ -46,8 +50,33 @@ class Replica:
     def apply(self, records: Iterable[Logged]) -> None:
         for key, value in records:
             self._engine.apply(key, value)
+        self._write()
+
+    def _write(self) -> None:
         self.store.write(self._engine.commit())
         self._engine.written()
+
+    def over(self) -> Iterator[tuple[str, str]]:
+        """Tenant and id of each job that is over, with all that it had."""
+        state = self._engine.state
+        for key, _ in list(self.store.scan(b"ejob:", b"ejob;")):
+            tenant, _, job_id = key.decode().removeprefix("ejob:").partition("/")
+            job = state.job(tenant, job_id)
+            if (
+                job is not None
+                and state.cursor(job).status in JOB_FINAL
+                and not state.has_open(tenant, job_id)
+            ):
+                yield tenant, job_id
+
+    def at(self, now_ms: int, chance: Chance) -> Iterator[Logged]:
+        """What its owner would decide next if it came up at that instant, nobody asking for anything."""
+        more = True
+        while more or self._engine.next_wakeup_ms(now_ms) <= now_ms:
+            self._engine.begin(now_ms, chance.random)
+            more = self._engine.fire(now_ms, FIRED_MAX)
+            yield from ((event.key, event.value) for event in self._engine.decided().events)
+            self._write()
 
 
 class Replicas:
@@ -108,6 +137,27 @@ def check_compaction(
     ):
         yield from _compare(what, replica.store, whole.store)
         yield from _check_timers(what, replica.store, readings)
+
+
+def check_forgetting(
+    part: Sequence[Happened], readings: Readings, now_ms: int, chance: Chance
+) -> Iterator[str]:
+    """A day after the run what is over is forgotten, and nothing of it runs again, whatever of the log the
+    owner of then was left with."""
+    if not part:
+        return
+    number, cut = part[0].partition, chance.randint(0, len(part))
+    replica = Replica(number, readings)
+    replica.apply([*_newest(part[:cut]), *((each.key, each.value) for each in part[cut:])])
+    over = set(replica.over())
+    for key, value in replica.at(now_ms + FORGET_AFTER_MS, chance):
+        kind, _, rest = key.partition(":")
+        tenant, _, name = rest.partition("/")
+        job_id = job_id_of(name) if kind == "exec" else name
+        if value is not None and kind in ("job", "cursor", "exec") and (tenant, job_id) in over:
+            yield f"partition {number}: {key} changes a day after its job was over"
+    for tenant, job_id in sorted(over.intersection(replica.over())):
+        yield f"partition {number}: {tenant}/{job_id} is over and not forgotten after a day"
 
 
 def _newest(part: Sequence[Happened]) -> list[Logged]:

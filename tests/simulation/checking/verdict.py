@@ -19,7 +19,7 @@ from streams.transport.log import Isolation, Record, TopicPartition
 from tests.simulation.checking.causes import Said, Words, check_causes
 from tests.simulation.checking.clocks import check_clocks
 from tests.simulation.checking.offers import check_offers
-from tests.simulation.checking.replay import check_compaction
+from tests.simulation.checking.replay import check_compaction, check_forgetting
 from tests.simulation.checking.replies import check_replies
 from tests.simulation.history import Happened
 from tests.simulation.world import World
@@ -42,6 +42,7 @@ def violations(world: World) -> Iterator[str]:
         yield from check_clocks(part, slack_ms)
         yield from check_causes(part, Words(said), slack_ms)
         yield from check_compaction(part, world.replicas.whole(number), world.history.readings, chance)
+        yield from check_forgetting(part, world.history.readings, world.agenda.now_ms, chance)
     yield from check_offers(words, world.journal.grants)
     for number, part in enumerate(parts):
         for record in _all(world, world.topics.quarantine, number):

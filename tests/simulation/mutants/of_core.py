@@ -239,7 +239,31 @@ def _newer_zones_ignored() -> None:
     change(rezoning, "recompute_some", lambda original: lambda tx: False)
 
 
+def _only_open_or_not() -> None:
+    change(State, "is_only_open", lambda original: lambda self, execution: True)
+
+
+def _closed_job_stays() -> None:
+    """The execution that says that its job is completed is forgotten alone."""
+    change(timing, "_forget_closed", lambda original: lambda tx, job, execution: timing._drop(tx, execution))
+
+
+def _closing_unheard() -> None:
+    """Neither the execution nor the job says that the job is completed."""
+
+    def make(original: Any) -> Any:
+        def emit(self: Transaction, event: Any, execution: Execution) -> Any:
+            return original(self, event, replace(execution, closes_job=False))
+
+        return emit
+
+    change(Transaction, "emit_execution", make)
+
+
 OF_CORE = (
+    Mutation("closed beside an open one", "a job is completed while it runs", _only_open_or_not),
+    Mutation("closed job stays", "a job fires again when its execution is forgotten", _closed_job_stays),
+    Mutation("closing unheard", "a one-off that ran is never completed", _closing_unheard),
     Mutation("newer zones ignored", "what was planned by older zone data stays", _newer_zones_ignored),
     Mutation("epoch not raised", "two grants of an execution under one epoch", _epoch_not_raised),
     Mutation("token not monotonic", "grants of one millisecond have one token", _token_not_monotonic),

@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, case, func, select
+from sqlalchemy import ColumnElement, Connection, bindparam, case, func, select
 
 from projections import rows
 from projections.history_tables import LATENESS_BOUNDS_MS, LATENESS_BUCKETS, OUTCOMES, stats
@@ -122,22 +122,40 @@ SUMS: tuple[ColumnElement[Any], ...] = tuple(
 )
 
 
-def totals(
-    connection: Connection, tenant: str, job_id: str, from_ms: int | None = None, to_ms: int | None = None
-) -> dict[str, int]:
-    """Sums of all time, or of every hour that the window touches; job "" is the whole tenant."""
-    statement = select(*SUMS).where(stats.c.tenant == tenant, stats.c.job_id == job_id)
-    if from_ms is not None:
-        # No row spans more than a day: the index need not be read from its beginning.
-        statement = statement.where(
-            stats.c.start_ms > from_ms - DAY_MS, stats.c.start_ms + stats.c.span_ms > from_ms
-        )
-    if to_ms is not None:
-        statement = statement.where(stats.c.start_ms < to_ms)
+_ALL_TIME = select(*SUMS).where(
+    stats.c.tenant == bindparam("of_tenant"), stats.c.job_id == bindparam("of_job")
+)
+# No row spans more than a day: the index need not be read from its beginning.
+_WINDOW = _ALL_TIME.where(
+    stats.c.start_ms > bindparam("day_before_ms"),
+    stats.c.start_ms + stats.c.span_ms > bindparam("from_ms"),
+    stats.c.start_ms < bindparam("to_ms"),
+)
+
+
+def all_time(connection: Connection, tenant: str, job_id: str) -> dict[str, int]:
+    """Sums of all time; job "" is the whole tenant."""
+    return _named(connection.execute(_ALL_TIME, {"of_tenant": tenant, "of_job": job_id}).one())
+
+
+def totals(connection: Connection, tenant: str, job_id: str, from_ms: int, to_ms: int) -> dict[str, int]:
+    """Sums of every hour that the window touches; job "" is the whole tenant."""
+    found = connection.execute(
+        _WINDOW,
+        {
+            "of_tenant": tenant,
+            "of_job": job_id,
+            "day_before_ms": from_ms - DAY_MS,
+            "from_ms": from_ms,
+            "to_ms": to_ms,
+        },
+    )
+    return _named(found.one())
+
+
+def _named(sums: Sequence[Any]) -> dict[str, int]:
     # PostgreSQL sums big integers as decimals.
-    return {
-        name: int(value) for name, value in zip(COUNTERS, connection.execute(statement).one(), strict=True)
-    }
+    return {name: int(value) for name, value in zip(COUNTERS, sums, strict=True)}
 
 
 def tenant_stats(connection: Connection, tenant: str, from_ms: int, to_ms: int, job_id: str = "") -> Stats:

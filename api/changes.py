@@ -18,7 +18,15 @@ from api.auth import Caller
 from api.idempotency import REPLAYED_HEADER, RequestKey
 from api.problems import Problem, outcome_unknown, refused, too_many
 from api.services import Services
-from schemas.commands import JobCommand
+from schemas.commands import (
+    CancelExecution,
+    ConfigurePool,
+    ConfigureTenant,
+    DiscardDeadLetter,
+    JobCommand,
+    ReplayDeadLetter,
+)
+from schemas.ids import job_id_of
 from schemas.replies import CommandDone
 from streams.ambient import new_id
 from streams.core.refusals import MISROUTED
@@ -97,9 +105,21 @@ async def decide_all(
     unknown = sum(outcome is None for outcome in outcomes)
     if unknown:
         services.metrics.unknown.inc(unknown)
-    places = [(outcome.partition, outcome.offset) for outcome in outcomes if outcome is not None]
-    services.own_writes.note(caller.tenant, places)
+    for (_, command), outcome in zip(commands, outcomes, strict=True):
+        if outcome is not None:
+            of_job = _job_of(command)
+            services.own_writes.note(caller.tenant, outcome.partition, outcome.offset, of_job)
     return outcomes
+
+
+def _job_of(command: JobCommand) -> tuple[str, ...]:
+    """The job that a command is about; settings are about none."""
+    match command:
+        case ConfigureTenant() | ConfigurePool():
+            return ()
+        case CancelExecution() | ReplayDeadLetter() | DiscardDeadLetter():
+            return (job_id_of(command.execution_id) or "",)
+    return (command.job_id,)
 
 
 def problem_of(outcome: CommandDone) -> Problem | None:

@@ -108,7 +108,7 @@ async def list_of_job(request: Request, caller: Viewer, job_id: str) -> Response
 async def get(request: Request, caller: Viewer, execution_id: str) -> Response:
     """One execution with its payload and every attempt; also the next one of a job."""
     Params(request, *tenant_param(caller))
-    _checked(execution_id)
+    job_id = _checked(execution_id)
     tenant = read_tenant(request, caller)
     served = services(request)
 
@@ -116,7 +116,7 @@ async def get(request: Request, caller: Viewer, execution_id: str) -> Response:
         found = get_execution(connection, tenant, execution_id)
         return None if found is None else (found, counted(connection, tenant, [found.view.execution]))
 
-    detail, running = await served.reads.one(request, tenant, "execution", question)
+    detail, running = await served.reads.one(request, tenant, "execution", question, job_id)
     gates = Gates(served.followed, served.client.partitions, tenant, running)
     return encoded(rendering.execution_detail(detail, gates.of(detail.view.execution)))
 

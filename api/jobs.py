@@ -144,7 +144,7 @@ async def get(request: Request, caller: Viewer, job_id: str) -> Response:
     of_job_id(job_id)
     tenant = read_tenant(request, caller)
     detail = await services(request).reads.one(
-        request, tenant, "job", partial(get_job, tenant=tenant, job_id=job_id)
+        request, tenant, "job", partial(get_job, tenant=tenant, job_id=job_id), job_id
     )
     return encoded(rendering.job_detail(detail), headers=versions.etag(detail.view.job.version))
 

@@ -19,6 +19,8 @@ HEADER = "Horarium-Position"
 WAIT_SEC = 2.0
 _POSITIONS_MAX = 1_024
 _TENANTS_MAX = 10_000
+_Write = tuple[int, float]
+"""Offset, and when the caller was told."""
 _POSITION = re.compile(r"\s*([0-9]{1,9}):([0-9]{1,18})\s*")
 
 
@@ -48,37 +50,58 @@ def header(places: Iterable[tuple[int, int]]) -> dict[str, str]:
 
 
 class OwnWrites:
-    """The newest writes acknowledged by this process, by tenant."""
+    """The newest writes acknowledged by this process, by tenant and by job."""
 
     def __init__(self) -> None:
-        self._writes: dict[str, dict[int, tuple[int, float]]] = {}
+        self._writes: dict[str, dict[int, _Write]] = {}
+        # Young ones, and those before them: what is in neither is older than a read waits for.
+        self._of_jobs: dict[tuple[str, str], dict[int, _Write]] = {}
+        self._of_jobs_before: dict[tuple[str, str], dict[int, _Write]] = {}
+        self._turned_at = time.monotonic()
 
-    def note(self, tenant: str, places: Iterable[tuple[int, int]]) -> None:
-        """The tenant was told that these positions are written."""
+    def note(self, tenant: str, partition: int, offset: int, job_ids: Iterable[str]) -> None:
+        """The tenant was told that this position is written, by changes of these jobs."""
+        if offset < 0:
+            return
         now = time.monotonic()
-        for partition, offset in places:
-            if offset >= 0:
-                mine = self._writes.setdefault(tenant, {})
-                known = mine.get(partition)
-                if known is None or known[0] < offset:
-                    mine[partition] = (offset, now)
+        if now - self._turned_at > WAIT_SEC:
+            self._of_jobs_before, self._of_jobs, self._turned_at = self._of_jobs, {}, now
+        write = (offset, now)
+        _newer(self._writes.setdefault(tenant, {}), partition, write)
+        for job_id in job_ids:
+            _newer(self._of_jobs.setdefault((tenant, job_id), {}), partition, write)
         if len(self._writes) > _TENANTS_MAX:
             self._forget_older_than(now - WAIT_SEC)
 
-    def of(self, tenant: str) -> dict[int, int]:
-        """What a read of the tenant should include."""
+    def of(self, tenant: str, job_id: str = "") -> dict[int, int]:
+        """What a read of the tenant should include; of one job, if the read is about that alone."""
         oldest = time.monotonic() - WAIT_SEC
-        mine = self._writes.get(tenant, {})
-        return {partition: offset for partition, (offset, at) in mine.items() if at > oldest}
+        return {
+            partition: offset
+            for partition, (offset, at) in self._known(tenant, job_id).items()
+            if at > oldest
+        }
 
-    def seen(self, tenant: str, positions: Mapping[int, int]) -> None:
-        """The read model has these."""
-        mine = self._writes.get(tenant, {})
+    def seen(self, tenant: str, job_id: str, positions: Mapping[int, int]) -> None:
+        """The read model has these, which `of` gave."""
+        mine = self._known(tenant, job_id)
         for partition, offset in positions.items():
             if partition in mine and mine[partition][0] <= offset:
                 del mine[partition]
+
+    def _known(self, tenant: str, job_id: str) -> dict[int, _Write]:
+        if not job_id:
+            return self._writes.get(tenant, {})
+        key = (tenant, job_id)
+        return self._of_jobs.get(key) or self._of_jobs_before.get(key, {})
 
     def _forget_older_than(self, oldest: float) -> None:
         for tenant in list(self._writes):
             if all(at <= oldest for _, at in self._writes[tenant].values()):
                 del self._writes[tenant]
+
+
+def _newer(writes: dict[int, _Write], partition: int, write: _Write) -> None:
+    known = writes.get(partition)
+    if known is None or known[0] < write[0]:
+        writes[partition] = write

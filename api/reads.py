@@ -49,10 +49,16 @@ class Reads:
         return await self._run(question)
 
     async def one(
-        self, request: Request, tenant: str, what: str, question: Callable[[Connection], T | None]
+        self,
+        request: Request,
+        tenant: str,
+        what: str,
+        question: Callable[[Connection], T | None],
+        job_id: str = "",
     ) -> T:
-        """The answer of a query for one thing; 404 if it is not there, unless it may be on its way."""
-        behind = await self._wait(request, tenant)
+        """The answer of a query for one thing; 404 if it is not there, unless it may be on its way.
+        `job_id`: the only job that it is about, so that what was written of others is not waited for."""
+        behind = await self._wait(request, tenant, job_id)
         found = await self._run(question)
         if found is None:
             raise _behind() if behind else not_found(what)
@@ -75,16 +81,16 @@ class Reads:
             log.warning("the read model cannot be asked: %s", error)
             return False
 
-    async def _wait(self, request: Request, tenant: str) -> bool:
+    async def _wait(self, request: Request, tenant: str, job_id: str = "") -> bool:
         """Waits for what the read should include; True if this process's own writes are still missing."""
         asked = positions.sent(request)
         if asked and not await self._reached(asked):
             raise _behind()
-        own = self._own_writes.of(tenant)
+        own = self._own_writes.of(tenant, job_id)
         if not own:
             return False
         if await self._reached(own):
-            self._own_writes.seen(tenant, own)
+            self._own_writes.seen(tenant, job_id, own)
             return False
         return True
 

@@ -226,9 +226,11 @@ async def _report(
 ) -> tuple[list[ItemResult | None], dict[str, str]]:
     """The results by index (None: no answer), and the answer's headers."""
     grouped: dict[tuple[type[LeaseRef], str, int], list[tuple[int, LeaseRef]]] = {}
+    job_ids: dict[int, str] = {}
     client, pools = served.client, tuple(sorted(caller.pools))
     for index, tenant, item in places:
-        partition = client.partition_of(tenant, job_id_of(item.execution_id) or "")
+        job_ids[index] = job_id_of(item.execution_id) or ""
+        partition = client.partition_of(tenant, job_ids[index])
         grouped.setdefault((type(item), tenant, partition), []).append((index, item))
     commands = [
         (
@@ -250,7 +252,7 @@ async def _report(
             served.metrics.unknown.inc()
             continue
         written.append((outcome.partition, outcome.offset))
-        served.own_writes.note(tenant, written[-1:])
+        served.own_writes.note(tenant, *written[-1], {job_ids[index] for index, _ in group})
         # A command refused as a whole has one result for all its items.
         answers = outcome.results if len(outcome.results) == len(group) else outcome.results[:1] * len(group)
         for (index, _), result in zip(group, answers, strict=True):

@@ -6,6 +6,7 @@ import base64
 
 import pytest
 
+from api.positions import OwnWrites
 from schemas.commands import RegisterJob
 from tests.unit.api.conftest import Api, MakeApi
 
@@ -183,6 +184,51 @@ async def test_a_read_waits_for_what_it_brings(make_api: MakeApi, monkeypatch: p
         # Reads go on without projections.
         assert (await api.get("/v1/jobs")).json()["jobs"] == []
         assert (await api.get("/v1/jobs", key="other-key")).status_code == 200
+
+
+async def test_a_read_of_one_job_waits_for_what_was_written_of_that_job(
+    make_api: MakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("api.reads.WAIT_SEC", 0.2)
+    async with make_api(follow=False) as api:
+        many = await api.post("/v1/jobs/batch", {"jobs": [{"schedule": {"delaySec": 0}}] * 2})
+        made = [result["job"] for result in many.json()["results"]]
+        for path in (f"/v1/jobs/{made[1]['jobId']}", f"/v1/executions/{made[1]['nextExecutionId']}"):
+            assert (await api.get(path)).json()["code"] == "projection_behind"
+        assert (await api.get("/v1/jobs/another")).json()["code"] == "not_found"
+
+
+def test_own_writes_are_known_by_tenant_and_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    own = OwnWrites()
+    own.note("acme", 3, 7, ["a", "b"])
+    own.note("acme", 3, 9, ["a"])
+    own.note("acme", 4, -1, ["c"])  # it wrote nothing
+    assert (own.of("acme"), own.of("acme", "a"), own.of("acme", "b")) == ({3: 9}, {3: 9}, {3: 7})
+    assert own.of("acme", "c") == own.of("other", "a") == own.of("other") == {}
+    own.seen("acme", "a", {3: 9})
+    assert (own.of("acme"), own.of("acme", "a")) == ({3: 9}, {})
+    now += 1.9
+    own.note("acme", 3, 11, ["d"])
+    assert (own.of("acme", "b"), own.of("acme", "d")) == ({3: 7}, {3: 11})
+    now += 0.2
+    own.note("acme", 3, 12, ["e"])
+    assert (own.of("acme", "b"), own.of("acme", "d"), own.of("acme", "e")) == ({}, {3: 11}, {3: 12})
+    now += 3
+    assert own.of("acme") == own.of("acme", "e") == {}
+
+
+async def test_a_reported_outcome_is_a_write_of_its_job(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = (await api.post("/v1/jobs", {"schedule": {"delaySec": 0}})).json()
+    await api.post("/v1/pools/default/claim", {"workerId": "w"})
+    noted: list[tuple[str, int, int, set[str]]] = []
+    monkeypatch.setattr(OwnWrites, "note", lambda self, *write: noted.append(write))
+    outcome = {"workerId": "w", "leaseEpoch": 1}
+    execution = f"/v1/executions/{made['nextExecutionId']}"
+    assert (await api.post(f"{execution}/complete", outcome)).status_code == 200
+    [(tenant, _, _, jobs)] = noted
+    assert (tenant, jobs) == ("acme", {made["jobId"]})
 
 
 async def test_a_command_carries_only_what_the_key_says(api: Api) -> None:

@@ -193,8 +193,9 @@ class TransactionalWriter(Protocol):
         ...
 
     def close(self) -> None:
-        """Aborts an open transaction and lets go of the connections. After LogFatal it asks nothing more of
-        the broker: what is open stays so until its time-out or the next writer with the id."""
+        """Aborts an open transaction and lets go of the connections; never raises. After LogFatal it asks
+        nothing more of the broker: what is open stays so until its time-out or the next writer with the
+        id."""
         ...
 
 

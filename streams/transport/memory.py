@@ -8,6 +8,7 @@ and what would come later (markers, delayed sends, expiry) comes when the test a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 
 from schemas.topics import TopicSpec
 from streams.transport.log import (
@@ -248,7 +249,8 @@ class MemoryTransactionalWriter:
     def close(self) -> None:
         """A simulated crash drops the writer instead: then its transaction stays open."""
         if not isinstance(self._failure, LogFatal):
-            self.abort()
+            with suppress(LogFatal):
+                self.abort()
         self._failure = LogFatal(f"{self.transactional_id}: the writer is closed")
 
     def _check(self) -> None:

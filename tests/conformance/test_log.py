@@ -253,6 +253,18 @@ def test_close_aborts_what_is_open(setup: Setup) -> None:
         writer.begin()
 
 
+def test_close_leaves_alone_what_a_newer_writer_has_ended(setup: Setup) -> None:
+    writer = setup.log.transactional_writer(f"{setup.topics.namespace}.part-7")
+    writer.begin()
+    writer.send([setup.event(b"open")])
+    setup.in_log(setup.events(), 1)
+    second = setup.writer("part-7")
+    writer.close()
+
+    setup.commit(second, b"second's")
+    assert values(read(setup.reader(events0=0), 1)) == [b"second's"]
+
+
 @pytest.mark.parametrize("bad", ["too large", "no key on a compacted topic", "no such topic"])
 def test_a_record_never_taken_names_itself_and_spoils_its_transaction_only(setup: Setup, bad: str) -> None:
     record = {

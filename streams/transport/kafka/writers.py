@@ -12,6 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from typing import Any, NoReturn, cast
 
@@ -205,8 +206,10 @@ class KafkaTransactionalWriter:
 
     def close(self) -> None:
         if not isinstance(self._failure, LogFatal):
+            # Aborts an open transaction. Where that is no longer ours to do, somebody else has or will.
             for producer in self._producers:
-                producer.close()  # aborts an open transaction
+                with suppress(KafkaException):
+                    producer.close()
         self._failure = LogFatal(f"{self.transactional_id}: the writer is closed")
         # A spoiled producer is destroyed without another request.
         self._producers.clear()

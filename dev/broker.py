@@ -52,8 +52,9 @@ BROKER_SETTINGS: Mapping[str, str] = {
     "group.consumer.session.timeout.ms": "6000",
     # The default buffer of 128 MiB does not fit a small heap.
     "log.cleaner.dedupe.buffer.size": "8388608",
-    # A dead writer's transaction ends this long after its time-out (default 10 s); readers wait for it.
-    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
+    # Who takes a partition ends its predecessor's transaction. A lone broker that starts again must not: as
+    # long as it does not know itself as a leader it leaves out the markers, and readers wait for ever.
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "60000",
 }
 
 # Chaos tests take a broker away: the others must notice soon.

@@ -11,6 +11,8 @@ import pytest
 from dev import broker, processes
 from tests.waiting import wait_until
 
+KAFKA_SESSION_MS = 9_000  # `broker.session.timeout.ms` where nobody sets it
+
 
 @pytest.mark.kafka
 def test_the_broker_answers(kafka: str) -> None:
@@ -39,6 +41,13 @@ def test_a_killed_broker_goes_on_with_its_log_on_its_port(tmp_path: Path) -> Non
         wait_until(lambda: kafka.died)
         kafka.start()
         assert ((tmp_path / "log" / "meta.properties").read_text(), kafka.bootstrap) == before
+
+
+def test_a_broker_ends_no_transaction_while_its_former_session_runs() -> None:
+    """It does not know itself as a leader as long as that."""
+    session_ms = int(broker.BROKER_SETTINGS.get("broker.session.timeout.ms", KAFKA_SESSION_MS))
+    interval_ms = int(broker.BROKER_SETTINGS["transaction.abort.timed.out.transaction.cleanup.interval.ms"])
+    assert interval_ms > 2 * session_ms
 
 
 def test_a_stopped_child_ends_by_itself_and_a_deaf_one_is_killed(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from dev.server import Part
 from streams.ambient import Chance
 
 SLOTS = 24
-# Longer than the group's session (6 s) and the transactions' time-out (10 s) together with its cleanup.
+# Longer than the group's session (6 s) and the transactions' time-out (10 s).
 FROZEN_SEC = 14.0
 # Longer than the leases of the load.
 WORKER_FROZEN_SEC = 9.0

@@ -37,7 +37,7 @@ from streams.transport.log import (
     TopicPartition,
 )
 
-TRANSACTION_TIMEOUT_MS = 10_000  # a dead writer's transaction holds readers back this long
+TRANSACTION_TIMEOUT_MS = 10_000  # longer than a living writer's transaction takes
 REQUEST_SEC = 10.0
 RETRY_SEC = 0.01
 

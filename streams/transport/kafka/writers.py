@@ -75,9 +75,9 @@ PLAIN_SETTINGS: Mapping[str, Any] = {
 }
 # What the second producer of a writer adds to the writer's id.
 OTHER_SUFFIX = ".b"
-INIT_SEC = 30.0  # longer than the predecessor's transaction time-out and a broker's fail-over (9.9 s)
-OFFSETS_SEC = 10.0  # the transaction time-out: later there is nothing left to add to
-# Commit and abort outlive the transaction time-out: by then the coordinator has decided, either way.
+INIT_SEC = 30.0  # longer than a broker's fail-over (9.9 s)
+OFFSETS_SEC = 10.0  # the transaction time-out: later there may be nothing left to add to
+# Commit and abort outlive the transaction time-out. What is unknown then is for the next writer with the id.
 END_SEC = 15.0
 OVERTIME_SEC = 2.0  # a call that is not back so long after its time-out never comes back
 QUEUE_FULL_SEC = 10.0

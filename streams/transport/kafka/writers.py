@@ -213,7 +213,7 @@ class KafkaTransactionalWriter:
         self._failure = LogFatal(f"{self.transactional_id}: the writer is closed")
         # A spoiled producer is destroyed without another request.
         self._producers.clear()
-        del self._producer
+        self.__dict__.pop("_producer", None)
 
     def _check(self) -> None:
         if self._failure is not None:

@@ -131,11 +131,13 @@ def held_back(tenant: str, target: str, due_ms: int, execution_id: str) -> bytes
     return held_back_prefix(tenant, target) + _TIME.pack(due_ms) + execution_id.encode()
 
 
+@lru_cache(maxsize=4_096)
 def jobs_of_tenant(tenant: str) -> bytes:
     """How many living jobs the tenant has."""
     return b"jt" + tenant.encode()
 
 
+@lru_cache(maxsize=4_096)
 def jobs_in_pool(tenant: str, pool: str) -> bytes:
     """How many living jobs of the tenant have this pool as target."""
     return b"jp" + f"{tenant}/{pool}".encode()

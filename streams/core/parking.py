@@ -97,11 +97,12 @@ class Parking:
     def next_with_credit(self, pool_key: str, running: int, now_ms: int) -> Asker | None:
         """The next session that can take an execution while so many of the pool run here."""
         askers = self._pools.get(pool_key)
-        for _ in range(len(askers) if askers else 0):
-            if askers is not None and askers[0].has_credit(running, now_ms):
+        if not askers:
+            return None
+        for _ in range(len(askers)):
+            if askers[0].has_credit(running, now_ms):
                 return askers[0]
-            if askers is not None:
-                askers.rotate(-1)
+            askers.rotate(-1)
         return None
 
     def spend(self, pool_key: str, asker: Asker) -> Credit:

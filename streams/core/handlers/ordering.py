@@ -195,7 +195,7 @@ class PoolOrder:
             if not line.left or not line.tenant.room:
                 heappop(heap)
                 continue
-            now = self._key(line)
+            now = self._key(line) if self.shared else known
             if now != known:
                 heapreplace(heap, (now, line))
                 continue

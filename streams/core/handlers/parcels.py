@@ -16,9 +16,10 @@ from streams.core.transaction import Transaction
 def _size(grant: Grant) -> int:
     """Bytes of a grant in a reply, at most: a character takes up to four."""
     content, execution = grant.content, grant.execution
-    texts = (content.name, content.task, content.content_type, execution.worker_id, execution.claim_id)
-    chars = sum(map(len, texts)) + len(execution.error)
-    chars += sum(len(name) + len(value) for name, value in content.labels.items())
+    chars = len(content.name) + len(content.task) + len(content.content_type)
+    chars += len(execution.worker_id) + len(execution.claim_id) + len(execution.error)
+    if content.labels:
+        chars += sum(len(name) + len(value) for name, value in content.labels.items())
     return 1_536 + len(content.payload) + len(grant.progress) + len(execution.result) + 4 * chars
 
 
@@ -53,7 +54,9 @@ class Outbox:
 
     def add(self, asker: Asker, grant: Grant, order: PoolOrder) -> None:
         size = _size(grant)
-        parcel = self._parcels.setdefault(asker.session, _Parcel(asker, [], 0))
+        parcel = self._parcels.get(asker.session)
+        if parcel is None:
+            parcel = self._parcels[asker.session] = _Parcel(asker, [], 0)
         if parcel.grants and parcel.size + size > GRANT_REPLY_BYTES_MAX:
             self._send(parcel, order, more=True)
             parcel.grants, parcel.size = [], 0

@@ -143,7 +143,7 @@ class Indexes:
             self._place(old, None)
         if new is not None and now is not None:
             self._place(new, b"")
-        if either.kind is ExecutionKind.MANUAL:
+        if either.kind is ExecutionKind.MANUAL and (old is None or new is None):
             kind = either.execution_id.rpartition(".")[2]
             entry = keys.manual(f"{either.tenant}/{either.job_id}", kind, either.execution_id)
             self._kv.put(entry, b"" if new is not None else None)

@@ -293,7 +293,7 @@ class State:
             case Execution():
                 self.indexes.move(old, None)
                 if old.closes_job:
-                    self._move_job(old, None)
+                    self._move_closed(old, None)
             case Job():
                 self._move_job(old, None)
             case Cursor() if old.status in JOB_FINAL:
@@ -306,7 +306,7 @@ class State:
             former = old if isinstance(old, Execution) else None
             self.indexes.move(former, entity)
             if entity.closes_job:
-                self._move_job(former, entity)
+                self._move_closed(former, entity)
             if entity.fencing_token:
                 self.indexes.counters.raise_to(keys.LAST_TOKEN, entity.fencing_token)
             self._file_execution(key, entity, former)
@@ -337,19 +337,27 @@ class State:
     def _standing(self, job: Job | None) -> Standing:
         return Standing(job, self.moved(job), self.first_execution(job)) if job is not None else NO_JOB
 
-    def _move_job(self, old: Job | Cursor | Execution | None, new: Job | Cursor | Execution | None) -> None:
+    def _move_job(self, old: Job | Cursor | None, new: Job | Cursor | None) -> None:
         """Counts living jobs: `old` became `new`, and what else tells of the job is as it was."""
         told = new or old
         if told is None:
             return
-        before = now = self._standing(self.job(told.tenant, told.job_id))
+        now = self._standing(self.job(told.tenant, told.job_id))
         if isinstance(told, Job):
             before = self._standing(old if isinstance(old, Job) else None)
-        elif isinstance(told, Cursor):
+        else:
             before = now._replace(cursor=old if isinstance(old, Cursor) else None)
-        elif now.job is not None and told.execution_id == first_execution_id(now.job):
-            before = now._replace(first=old if isinstance(old, Execution) else None)
         self.indexes.move_job(before, now)
+
+    def _move_closed(self, old: Execution | None, new: Execution | None) -> None:
+        """The same for an execution with whose end its job is completed."""
+        told = new or old
+        job = self.job(told.tenant, told.job_id) if told is not None else None
+        if told is None or job is None or job.schedule.kind is not ScheduleKind.ONCE:
+            return
+        if told.execution_id == first_execution_id(job):
+            cursor = self.moved(job)
+            self.indexes.move_job(Standing(job, cursor, old), Standing(job, cursor, new))
 
     def _file_execution(self, key: str, entity: Execution, old: Execution | None) -> None:
         runs = entity.status is ExecutionStatus.RUNNING

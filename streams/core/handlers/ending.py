@@ -63,7 +63,7 @@ def end(tx: Transaction, event: type[ExecutionEvent], execution: Execution, **ch
     ended = replace(execution, finished_ms=tx.now_ms, closes_job=closes, **changes)
     tx.emit_execution(event, ended)
     tx.forget(ids.lease_key(execution.tenant, execution.execution_id))
-    let_go_of_version(tx, execution)
+    let_go_of_version(tx, execution, job)
     if job is None:
         unblock(tx, execution.tenant, execution.job_id)
     elif not closes:

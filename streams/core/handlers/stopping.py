@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from schemas import ids
-from schemas.entities import Execution, ExecutionStatus, WaitingFor
+from schemas.entities import Execution, ExecutionStatus, Job, WaitingFor
 from schemas.events import CancelRequested, ExecutionCancelled
 from streams.core.limits import ENTITIES_PER_COMMAND_MAX
 from streams.core.transaction import Transaction
@@ -26,13 +26,12 @@ def stop(tx: Transaction, execution: Execution) -> Execution:
     )
     tx.forget(ids.lease_key(execution.tenant, execution.execution_id))
     ended = tx.emit_execution(ExecutionCancelled, cancelled)
-    let_go_of_version(tx, ended)
+    let_go_of_version(tx, ended, tx.state.job(ended.tenant, ended.job_id))
     return ended
 
 
-def let_go_of_version(tx: Transaction, ended: Execution) -> None:
+def let_go_of_version(tx: Transaction, ended: Execution, job: Job | None) -> None:
     """The payload of a superseded version goes with its last unfinished execution."""
-    job = tx.state.job(ended.tenant, ended.job_id)
     if (job is not None and job.version == ended.job_version) or tx.state.superseded(ended) is None:
         return
     unfinished = tx.state.open_executions(ended.tenant, ended.job_id, ENTITIES_PER_COMMAND_MAX)

@@ -21,8 +21,8 @@ Classes = dict[str, type[Any]]
 
 DOUBLE = struct.Struct("<d")
 NO_DEFAULT = msgspec.NODEFAULT
-REPEATED = frozenset({"horarium.entities.Policies"})
-"""Records that are mostly equal to the one before: 19 fields in every job, answer and grant."""
+REPEATED = frozenset({"horarium.entities.Policies", "horarium.replies.ItemResult"})
+"""Records that are mostly equal to the one before: 19 fields in every job, answer and grant; "accepted"."""
 
 
 class Function:

@@ -86,7 +86,7 @@ def _match(pattern: re.Pattern[str], text: object, field: str, form: str) -> re.
 
 
 def _local_ms(match: re.Match[str], field: str) -> int:
-    year, month, day, hour, minute, second = (int(match[group]) for group in range(1, 7))
+    year, month, day, hour, minute, second = map(int, match.group(1, 2, 3, 4, 5, 6))
     if hour > 23 or minute > 59 or second > 59:
         hint = "a leap second or 24:00 is not accepted, " if second == 60 or hour == 24 else ""
         raise InstantError(field, f"{match[0]!r} has no valid time of day; {hint}00:00:00 to 23:59:59 is")
@@ -94,9 +94,11 @@ def _local_ms(match: re.Match[str], field: str) -> int:
         day_number = date(year, month, day).toordinal() - EPOCH_ORDINAL
     except ValueError:
         raise InstantError(field, f"{match[0]!r} names a date that does not exist") from None
-    fraction = match[7] or ""
-    millis = int(fraction[:3].ljust(3, "0")) + (1 if fraction[3:].strip("0") else 0)
-    return (day_number * DAY_S + hour * 3600 + minute * 60 + second) * 1000 + millis
+    local_ms = (day_number * DAY_S + hour * 3600 + minute * 60 + second) * 1000
+    fraction = match[7]
+    if not fraction:
+        return local_ms
+    return local_ms + int(fraction[:3].ljust(3, "0")) + (1 if fraction[3:].strip("0") else 0)
 
 
 def _checked(instant_ms: int, field: str) -> int:

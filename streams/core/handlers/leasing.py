@@ -44,6 +44,7 @@ _ENDED = {
     LeaseEnd.CANCELLED: CANCELLED,
     LeaseEnd.TIMEOUT: TIMED_OUT,
 }
+_DONE = ItemResult(status=200)
 _ACCEPTED = {
     Completion: LeaseEnd.COMPLETED,
     Failure: LeaseEnd.FAILED,
@@ -75,7 +76,7 @@ def _report(tx: Transaction, tenant: str, item: LeaseRef, pools: Collection[str]
         return LEASE_LOST
     if execution.status is not ExecutionStatus.RUNNING:
         if execution.lease_end is _ACCEPTED.get(type(item)):
-            return ItemResult(status=200)
+            return _DONE
         return _ENDED.get(execution.lease_end, LEASE_LOST)
     if execution.cancel_requested_ms:
         return _told(tx, execution, item)
@@ -125,7 +126,7 @@ def _accept(tx: Transaction, execution: Execution, item: LeaseRef) -> ItemResult
             )
         case Handback():
             _hand_back(tx, execution, item)
-    return ItemResult(status=200)
+    return _DONE
 
 
 def _extend(tx: Transaction, execution: Execution, beat: Beat) -> int:

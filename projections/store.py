@@ -25,6 +25,7 @@ from sqlalchemy import (
     MetaData,
     Table,
     Update,
+    bindparam,
     create_engine,
     event,
     insert,
@@ -52,6 +53,13 @@ READER_CACHE_KIB = 4_096
 SCHEMA = "horarium"
 SHAPE = "shape"
 TOPIC_ID = "topic_id"
+
+# Made once: anew for each batch it was a quarter of a small batch's cost.
+MOVE = (
+    update(offsets)
+    .where(offsets.c.partition == bindparam("of"), offsets.c.next_offset == bindparam("before"))
+    .values(next_offset=bindparam("after"), at_ms=bindparam("newest_ms"))
+)
 
 Row = Mapping[str, object]
 Columns = Any  # a table's or `excluded`'s columns, by attribute
@@ -110,11 +118,8 @@ class Writer:
     def move(self, before: Mapping[int, int], after: Mapping[int, tuple[int, int]]) -> None:
         """Moves positions to `after` (next offset, time); PositionsMovedError if they are not at `before`."""
         for partition, (next_offset, at_ms) in sorted(after.items()):
-            moved = self.connection.execute(
-                update(offsets)
-                .where(offsets.c.partition == partition, offsets.c.next_offset == before[partition])
-                .values(next_offset=next_offset, at_ms=at_ms)
-            )
+            move = {"of": partition, "before": before[partition], "after": next_offset, "newest_ms": at_ms}
+            moved = self.connection.execute(MOVE, move)
             if moved.rowcount != 1:
                 raise PositionsMovedError(f"partition {partition} is not at {before[partition]} any more")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -107,6 +109,16 @@ def test_execution_ids_are_never_shared(
 )
 def test_other_texts_give_no_job_id(text: str) -> None:
     assert ids.job_id_of(text) is None
+
+
+@given(
+    st.one_of(
+        EXECUTION_IDS, st.text("aZ0.-~_é", max_size=80), st.from_regex(r"[aZ.]{0,66}(\.[a1Z-]{0,33}){3}")
+    )
+)
+def test_job_ids_are_read_as_one_pattern_would(text: str) -> None:
+    whole = re.fullmatch(f"({ids.JOB_ID.pattern})" + r"(\.[a-z0-9-]{1,32}){3}", text)
+    assert ids.job_id_of(text) == (whole and whole[1])
 
 
 @given(TENANTS, KEYS)

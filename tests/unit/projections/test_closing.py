@@ -6,11 +6,13 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
+from sqlalchemy import Connection
 
-from projections.queries import get_job, job_events, list_executions
+from projections.queries import JobFilter, get_job, job_events, list_executions, list_jobs
 from projections.store import Store
 from projections.views import EventView, JobView, PageRequest
 from schemas.commands import RegisterMode
+from schemas.entities import JobStatus
 from streams.core.handlers import ending
 from streams.transport.log import Record
 from tests.unit.core.world import TENANT, World
@@ -73,13 +75,11 @@ def test_it_shows_what_an_event_of_the_job_would(
     ]
 
 
-def test_the_execution_is_shown_as_it_is(tmp_path: Path) -> None:
-    store = Store(f"sqlite:///{tmp_path / 'read.db'}")
-    store.recreate()
+def test_job_and_execution_on_either_database(store: Store, db: Connection) -> None:
     fold(store, story(1))
-    with store.reading() as db:
-        assert {view.execution.closes_job for view in list_executions(db, TENANT).items} == {True}
-    store.close()
+    assert {view.execution.closes_job for view in list_executions(db, TENANT).items} == {True}
+    assert {view.status for view in list_jobs(db, TENANT).items} == {JobStatus.COMPLETED}
+    assert list_jobs(db, TENANT, JobFilter(statuses=(JobStatus.ACTIVE,))).items == ()
 
 
 def test_a_completion_whose_definition_is_not_kept_any_more(tmp_path: Path) -> None:

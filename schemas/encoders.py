@@ -32,6 +32,8 @@ from schemas.varint import encode_long
 
 Encoder = Callable[[Any], bytes]
 
+_NOTHING_YET = object()  # None could be what is to be written, by mistake
+
 BLOCK = 4
 """Fields looked at together: with fewer there are more looks, with more some field stands elsewhere."""
 
@@ -78,7 +80,7 @@ def _encode_map(value: Encoder) -> Encoder:
 
 def _encode_repeated(encode: Encoder) -> Encoder:
     """Remembers the newest: what was read in a row is one object (`schemas.decoders`), and a value."""
-    newest: tuple[Any, bytes] = (None, b"")
+    newest: tuple[Any, bytes] = (_NOTHING_YET, b"")
 
     def encode_or_recall(record: Any) -> bytes:
         nonlocal newest

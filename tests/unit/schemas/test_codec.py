@@ -146,6 +146,13 @@ def test_what_only_equals_a_default_is_refused_too(changes: dict[str, Any], reas
         encode(replace(fired, execution=replace(EXECUTION, **changes)))
 
 
+def test_a_missing_record_is_refused_also_before_any_other_was_written() -> None:
+    """None is not what was written last."""
+    write = EncoderCompiler(avsc.record_classes()).compile(avsc.complete("horarium.commands.RegisterJob"))
+    with pytest.raises(AttributeError):
+        write(replace(REGISTER, policies=None))
+
+
 def test_equal_policies_read_in_a_row_are_one_object() -> None:
     usual, other = encode(REGISTER), encode(replace(REGISTER, policies=Policies(timeout_sec=7)))
     first, second, third, fourth = (decode(data) for data in (usual, usual, other, usual))

@@ -7,6 +7,7 @@ and what would come later (markers, delayed sends, expiry) comes when the test a
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
@@ -174,6 +175,12 @@ class MemoryGroupReader:
         return range(self._log.partitions(self._topic))
 
 
+def _ids_of(transactional_id: str) -> tuple[str, str]:
+    """As Kafka's writer has two producers: a transaction need not wait for the markers of the last one, but
+    for those of the one before that."""
+    return transactional_id, f"{transactional_id}.b"
+
+
 class MemoryTransactionalWriter:
     """`TransactionalWriter`; records are in the partition at once, visible when committed."""
 
@@ -181,7 +188,7 @@ class MemoryTransactionalWriter:
         self.transactional_id = transactional_id
         self._log = log
         self._cluster = log.cluster
-        self._epoch = self._cluster.take_id(transactional_id)
+        self._turns = deque((each, self._cluster.take_id(each)) for each in _ids_of(transactional_id))
         self._transaction: Transaction | None = None
         self._lasts: dict[TopicPartition, tuple[Outgoing, int, OnLast | None]] = {}
         self._failure: LogError | None = None
@@ -190,7 +197,9 @@ class MemoryTransactionalWriter:
         self._check()
         if self._transaction is not None:
             raise LogFatal(f"{self.transactional_id}: a transaction is open already")
-        self._transaction = self._cluster.begin(self.transactional_id, self._log.now_ms())
+        self._turns.rotate()
+        self._check()
+        self._transaction = self._cluster.begin(self._turns[0][0], self._log.now_ms())
         self._lasts = {}
 
     def send(self, records: Iterable[Outgoing], on_last: OnLast | None = None) -> None:
@@ -258,7 +267,7 @@ class MemoryTransactionalWriter:
         if self._failure is not None:
             raise self._failure
         try:
-            self._cluster.check_epoch(self.transactional_id, self._epoch)
+            self._cluster.check_epoch(*self._turns[0])
         except LogFatal as error:
             self._failure = error
             raise
@@ -358,8 +367,9 @@ class MemoryLog:
         self.cluster.expire(self.now_ms())
 
     def open_since_ms(self, transactional_id: str) -> int | None:
-        """When the id's transaction began that is open now."""
-        return self.cluster.open_since_ms(transactional_id)
+        """When the transaction began that the id's writer has open now."""
+        found = (self.cluster.open_since_ms(each) for each in _ids_of(transactional_id))
+        return next((since_ms for since_ms in found if since_ms is not None), None)
 
     def write_markers(self) -> None:
         """Makes visible what was committed under `Faults.late_markers`."""

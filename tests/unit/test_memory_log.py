@@ -153,8 +153,29 @@ def test_late_markers_hide_what_is_committed_and_its_offsets_are_stable(log: Mem
     log.write_markers()
     assert seen(log) == [(0, b"1", b"v")]
     commit(writer, event("2"))
-    writer.begin()  # the id's next transaction waits for the markers
+    commit(writer, event("3"))  # no transaction waits for the markers of the last one
+    assert seen(log) == [(0, b"1", b"v")]
+    writer.begin()  # but for those of the one before that
     assert seen(log) == [(0, b"1", b"v"), (2, b"2", b"v")]
+
+
+def test_whoever_takes_an_id_ends_what_either_turn_left(log: MemoryLog) -> None:
+    log.faults.late_markers = True
+    writer = log.transactional_writer("a")
+    commit(writer, event("1"))
+    writer.begin()
+    writer.send([event("2")])
+    assert log.open_since_ms("a") is not None
+    taker = log.transactional_writer("a")
+    assert log.open_since_ms("a") is None
+    assert seen(log) == [(0, b"1", b"v")]
+    assert log.end_offset(EVENTS, Isolation.COMMITTED) == log.end_offset(EVENTS, Isolation.UNCOMMITTED)
+    with pytest.raises(LogFatal):
+        writer.commit()
+    for key in ("3", "4"):
+        commit(taker, event(key))
+    log.write_markers()
+    assert [key for _, key, _ in seen(log)] == [b"1", b"3", b"4"]
 
 
 def test_a_writer_that_waits_too_long_is_fenced(log: MemoryLog, time: Time) -> None:

@@ -126,10 +126,11 @@ def submit(client: Client, count: int, due_ms: int, sec: float) -> list[Promise]
     return promises
 
 
-def running(stage: Stage) -> int:
-    """Executions that a worker holds, by the log."""
+def running(stage: Stage) -> list[str]:
+    """Jobs of which a worker holds an execution, by the log; each of them has one."""
     with stage.ledger.lock:
-        return sum(row.count(ExecutionStatus.RUNNING) for row in stage.ledger.rows.values())
+        rows = stage.ledger.rows.items()
+        return [job_id for job_id, row in rows if row.count(ExecutionStatus.RUNNING)]
 
 
 def over(stage: Stage, promises: list[Promise]) -> float:
@@ -148,9 +149,11 @@ def fleet_crash(stage: Stage) -> Outcome:
         for name in fleet:
             stage.kill_worker(name)
         stage.follower.reached_the_end()
-        in_flight = running(stage)
+        held = running(stage)
         probe = Probe(stage)
         stage.until(lambda: probe.asked >= 20, "probes while no worker lives")
+        # Some may have ended by a word that was on its way when their worker died.
+        in_flight = len(stage.ledger.unfinished(held))
         stage.start_worker(IN_FLIGHT)
         over(stage, promises)
         probe.end()
@@ -175,7 +178,7 @@ def top_of_the_hour(stage: Stage) -> Outcome:
 
     def busiest() -> int:
         nonlocal most
-        now = running(stage)
+        now = len(running(stage))
         most = max(most, now)
         return now
 

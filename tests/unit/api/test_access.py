@@ -50,7 +50,7 @@ async def test_a_worker_key_reports_for_its_pools_alone(api: Api) -> None:
     for pool, status in (("mail", 403), ("reports", 200)):
         made = await api.post("/v1/jobs", {"schedule": {"delaySec": 0}, "target": {"pool": pool}})
         execution = made.json()["nextExecutionId"]
-        await api.post(f"/v1/pools/{pool}/claim", {"workerId": "w"})
+        await api.post(f"/v1/pools/{pool}/claim", {"workerId": "w", "waitSec": 5})
         lease = {"workerId": "w", "leaseEpoch": 1}
         item = lease | {"executionId": execution, "status": "COMPLETED"}
         batch = await api.post("/v1/executions/outcomes", {"outcomes": [item]}, key="worker-key")
@@ -72,7 +72,7 @@ async def test_a_worker_key_reports_for_its_pools_alone(api: Api) -> None:
 async def test_a_key_of_shared_pools_says_whose_execution_it_is(api: Api) -> None:
     made = await api.post("/v1/jobs", {"schedule": {"delaySec": 0}, "target": {"pool": "mail"}})
     execution = made.json()["nextExecutionId"]
-    await api.post("/v1/pools/mail/claim", {"workerId": "w"})
+    await api.post("/v1/pools/mail/claim", {"workerId": "w", "waitSec": 5})
     lease = {"workerId": "w", "leaseEpoch": 1}
     item = lease | {"executionId": execution, "status": "COMPLETED"}
     for tenant, status, field in (
@@ -107,7 +107,7 @@ async def test_a_shared_pool_needs_a_key_that_names_it(api: Api) -> None:
 async def test_anothers_thing_is_not_there(api: Api) -> None:
     made = await api.post("/v1/jobs", {"schedule": {"delaySec": 0}})
     job, execution = made.json()["jobId"], made.json()["nextExecutionId"]
-    await api.post("/v1/pools/default/claim", {"workerId": "w"})
+    await api.post("/v1/pools/default/claim", {"workerId": "w", "waitSec": 5})
     for method, path, body in (
         ("GET", f"/v1/jobs/{job}", None),
         ("DELETE", f"/v1/jobs/{job}", None),

@@ -82,12 +82,12 @@ async def test_ovl_005_a_policy_for_this_request_only(make_api: MakeApi) -> None
     async with make_api(now="2026-05-01T11:30:00Z") as api:
         await api.call("PUT", "/v1/jobs/a", HOURLY | {"overlapPolicy": "skip"})
         api.log.advance(1800)
-        claim = await api.post("/v1/pools/default/claim", {"workerId": "w", "leaseSec": 3600})
+        claim = await api.post("/v1/pools/default/claim", {"workerId": "w", "waitSec": 5, "leaseSec": 3600})
         assert len(claim.json()["executions"]) == 1
         window = ("2026-05-01T09:00:00Z", "2026-05-01T12:00:00Z")
         made = await backfill(api, "a", *window, overlapPolicy="allow", idempotency="b")
         assert (made["count"], times(made)) == (3, ["09:00", "10:00", "11:00"])
-        claim = await api.post("/v1/pools/default/claim", {"workerId": "v", "max": 9})
+        claim = await api.post("/v1/pools/default/claim", {"workerId": "v", "waitSec": 5, "max": 9})
         assert len(claim.json()["executions"]) == 3
         assert (await api.get("/v1/jobs/a")).json()["overlapPolicy"] == "skip"
         omitted = await backfill(api, "a", *window, rerun=True)

@@ -62,7 +62,7 @@ async def test_a_trigger_repeated_is_the_same_execution(api: Api) -> None:
     assert (first.status_code, again.status_code) == (202, 202)
     assert first.json()["executionId"] == again.json()["executionId"]
     assert again.headers["Idempotent-Replayed"] == "true"
-    claim = await api.post("/v1/pools/default/claim", {"workerId": "w"})
+    claim = await api.post("/v1/pools/default/claim", {"workerId": "w", "waitSec": 5})
     [execution] = claim.json()["executions"]
     assert (execution["kind"], execution["payload"]) == ("manual", {"by": "hand"})
     listed = await api.get(f"/v1/jobs/{job_id}/executions?kind=manual")
@@ -77,7 +77,7 @@ async def test_bytes_come_back_as_bytes(api: Api) -> None:
         "contentType": "image/png",
     }
     await api.post("/v1/jobs", body)
-    claim = await api.post("/v1/pools/default/claim", {"workerId": "w"})
+    claim = await api.post("/v1/pools/default/claim", {"workerId": "w", "waitSec": 5})
     [execution] = claim.json()["executions"]
     assert base64.b64decode(execution["payloadBase64"]) == data
     assert execution["contentType"] == "image/png"
@@ -91,7 +91,7 @@ async def test_what_only_claims_to_be_json_is_given_as_bytes(api: Api) -> None:
         "contentType": "application/json",
     }
     await api.post("/v1/jobs", body)
-    claim = await api.post("/v1/pools/default/claim", {"workerId": "w"})
+    claim = await api.post("/v1/pools/default/claim", {"workerId": "w", "waitSec": 5})
     assert base64.b64decode(claim.json()["executions"][0]["payloadBase64"]) == b'{"broken'
 
 
@@ -127,7 +127,7 @@ async def test_the_short_form(api: Api) -> None:
 async def test_a_dead_letter_is_replayed_with_another_payload(api: Api) -> None:
     job = {"schedule": {"delaySec": 0}, "payload": 1, "retryPolicy": {"maxAttempts": 1}}
     execution = (await api.post("/v1/jobs", job)).json()["nextExecutionId"]
-    await api.post("/v1/pools/default/claim", {"workerId": "w"})
+    await api.post("/v1/pools/default/claim", {"workerId": "w", "waitSec": 5})
     failed = {"workerId": "w", "leaseEpoch": 1, "error": "no"}
     assert (await api.post(f"/v1/executions/{execution}/fail", failed)).status_code == 200
     path = f"/v1/dead-letters/{execution}"
@@ -137,7 +137,7 @@ async def test_a_dead_letter_is_replayed_with_another_payload(api: Api) -> None:
     assert (replayed.status_code, replayed.json()["executionId"]) == (202, execution)
     again = await api.post(f"{path}/replay", {"payload": 2}, idempotency="r")
     assert again.headers["Idempotent-Replayed"] == "true"
-    claim = await api.post("/v1/pools/default/claim", {"workerId": "w"})
+    claim = await api.post("/v1/pools/default/claim", {"workerId": "w", "waitSec": 5})
     [given] = claim.json()["executions"]
     assert (given["payload"], given["leaseEpoch"], given["idempotencyKey"]) == (2, 2, f"{execution}:r1")
     assert (await api.get(path)).status_code == 404
@@ -221,7 +221,7 @@ def test_own_writes_are_known_by_tenant_and_job(monkeypatch: pytest.MonkeyPatch)
 
 async def test_a_reported_outcome_is_a_write_of_its_job(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     made = (await api.post("/v1/jobs", {"schedule": {"delaySec": 0}})).json()
-    await api.post("/v1/pools/default/claim", {"workerId": "w"})
+    await api.post("/v1/pools/default/claim", {"workerId": "w", "waitSec": 5})
     noted: list[tuple[str, int, int, set[str]]] = []
     monkeypatch.setattr(OwnWrites, "note", lambda self, *write: noted.append(write))
     outcome = {"workerId": "w", "leaseEpoch": 1}

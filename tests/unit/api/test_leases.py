@@ -97,7 +97,7 @@ async def test_wrong_epochs(api: Api) -> None:
 @pytest.mark.parametrize("call", ["complete", "fail", "release"])
 async def test_an_outcome_repeated_is_accepted_again(api: Api, call: str) -> None:
     await api.post("/v1/jobs", {"schedule": {"delaySec": 0}})
-    claim = await api.post("/v1/pools/default/claim", {"workerId": "w"})
+    claim = await api.post("/v1/pools/default/claim", {"workerId": "w", "waitSec": 5})
     [execution] = claim.json()["executions"]
     body = {"workerId": "w", "leaseEpoch": 1} | ({"error": "no"} if call == "fail" else {})
     path = f"/v1/executions/{execution['executionId']}/{call}"
@@ -107,7 +107,7 @@ async def test_an_outcome_repeated_is_accepted_again(api: Api, call: str) -> Non
 
 async def test_batches_answer_item_by_item(api: Api) -> None:
     await api.post("/v1/jobs/batch", {"jobs": [{"schedule": {"delaySec": 0}}] * 4})
-    claim = await api.post("/v1/pools/default/claim", {"workerId": "w", "max": 4})
+    claim = await api.post("/v1/pools/default/claim", {"workerId": "w", "waitSec": 5, "max": 4})
     ids = [e["executionId"] for e in claim.json()["executions"]]
     assert len(ids) == 4
     leases = [{"executionId": ids[0], "leaseEpoch": 1}, {"executionId": ids[1], "leaseEpoch": "1"}]
@@ -152,7 +152,7 @@ async def test_a_large_batch_is_one_command_a_kind(api: Api) -> None:
 
 async def test_an_error_text_may_have_lines_and_is_cut(api: Api) -> None:
     await api.post("/v1/jobs", {"schedule": {"delaySec": 0}})
-    claim = await api.post("/v1/pools/default/claim", {"workerId": "w"})
+    claim = await api.post("/v1/pools/default/claim", {"workerId": "w", "waitSec": 5})
     path = f"/v1/executions/{claim.json()['executions'][0]['executionId']}"
     body = {"workerId": "w", "leaseEpoch": 1, "error": "Traceback\n\tline " + "x" * 20_000}
     assert (await api.post(f"{path}/fail", body)).status_code == 200

@@ -49,7 +49,7 @@ async def test_a_broker_that_takes_nothing_is_noticed(api: Api, monkeypatch: pyt
     client = api.services.client
     await asyncio.to_thread(wait_until, lambda: client.waiting == 1 and client._progress.stalled())
     second = await api.post("/v1/jobs", JOB)
-    claim = await api.post("/v1/pools/default/claim", {"workerId": "w"})
+    claim = await api.post("/v1/pools/default/claim", {"workerId": "w", "waitSec": 5})
     assert (second.status_code, second.json()["code"]) == (503, "log_unavailable")
     assert claim.status_code == 503
     api.log.release_held()

@@ -6,8 +6,9 @@ one process with the scheduler, as is usual for them; what that compares to is H
 API, a read model and a worker protocol that the peers do not have.
 
 All may use the whole machine. A peer does so by itself, with its threads and the processes of its database.
-A processor of Horarium decides on one core, so there are as many as cores (`processors_of`), and the tenant
-is in every partition, as a large one would be.
+A processor of Horarium decides on one core, so for the herd there are as many as cores (`processors_of`), and
+the tenant is in every partition, as a large one would be. For the rate, which one partition bears by far, it
+is in one, as most are, with one processor.
 
 Needs Go (River), Java 17 and Maven (db-scheduler), PostgreSQL, and fetches the drivers' dependencies once.
 """
@@ -41,21 +42,21 @@ def measure(options: argparse.Namespace, peers: list[Peer]) -> Measured:
         if scenario == "steady":
             settings["rate"] = options.rate
         if system in {HTTP, KAFKA}:
-            settings |= {"shards": options.shards, "processors": processors_of(system, options.processors)}
+            settings |= layout(options, scenario, system)
         try:
             found[scenario, system] = report.run(f"peers-{scenario}", report.only(options, **settings), work)
         except Refused as error:
             sys.stderr.write(f"{scenario}, {system}: {error}\n")
 
     if not options.only_peers:
-        run("herd", KAFKA, options.n, partial(processor.measure, _by_kafka(options, options.n, 0)))
-        run("herd", HTTP, options.n, partial(herd.measure, _by_http(options, credit=1_000)))
+        run("herd", KAFKA, options.n, partial(processor.measure, _by_kafka(options, "herd", options.n)))
+        run("herd", HTTP, options.n, partial(herd.measure, _by_http(options, "herd", credit=1_000)))
     for peer in peers:
         n = round(options.n * peer.share)
         run("herd", peer.name, n, partial(peer.measure, n, 0))
     if not options.only_peers:
-        run("steady", KAFKA, jobs, partial(processor.measure, _by_kafka(options, jobs, options.rate)))
-        run("steady", HTTP, jobs, partial(steady.measure, _by_http(options, credit=100)))
+        run("steady", KAFKA, jobs, partial(processor.measure, _by_kafka(options, "steady", jobs)))
+        run("steady", HTTP, jobs, partial(steady.measure, _by_http(options, "steady", credit=100)))
     for peer in peers:
         run("steady", peer.name, jobs, partial(peer.measure, jobs, options.rate))
     return found
@@ -66,24 +67,29 @@ def processors_of(system: str, count: int) -> int:
     return count if system == KAFKA else max(1, count // 2)
 
 
-def _by_kafka(options: argparse.Namespace, n: int, rate: float) -> argparse.Namespace:
+def layout(options: argparse.Namespace, scenario: str, system: str) -> dict[str, int]:
+    """Partitions of the tenant, and processors."""
+    if scenario == "steady":
+        return {"shards": 1, "processors": 1}
+    return {"shards": options.shards, "processors": processors_of(system, options.processors)}
+
+
+def _by_kafka(options: argparse.Namespace, scenario: str, n: int) -> argparse.Namespace:
     return argparse.Namespace(
         n=n,
-        rate=rate,
+        rate=options.rate if scenario == "steady" else 0,
         partitions=PARTITIONS,
-        shards=options.shards,
-        processors=processors_of(KAFKA, options.processors),
         credit=1_000,
+        **layout(options, scenario, KAFKA),
     )
 
 
-def _by_http(options: argparse.Namespace, credit: int) -> argparse.Namespace:
+def _by_http(options: argparse.Namespace, scenario: str, credit: int) -> argparse.Namespace:
     return argparse.Namespace(
         n=options.n,
         rate=options.rate,
         seconds=options.seconds,
-        shards=options.shards,
-        processors=processors_of(HTTP, options.processors),
+        **layout(options, scenario, HTTP),
         workers=8,
         connections=4,
         credit=credit,
@@ -130,9 +136,11 @@ def main() -> None:
     parser.add_argument("-n", type=int, default=50_000, help="jobs due at once; a tenth for procrastinate")
     parser.add_argument("--rate", type=float, default=250, help="jobs due a second")
     parser.add_argument("--seconds", type=float, default=20, help="for so long")
-    parser.add_argument("--shards", type=int, default=PARTITIONS, help="partitions of Horarium's tenant")
+    parser.add_argument("--shards", type=int, default=PARTITIONS, help="partitions of the herd's tenant")
     most = min(report.cores(), PARTITIONS)
-    parser.add_argument("--processors", type=int, default=most, help="by Kafka; by HTTP half as many")
+    parser.add_argument(
+        "--processors", type=int, default=most, help="of the herd by Kafka; by HTTP half as many"
+    )
     parser.add_argument("--peers", nargs="*", choices=[peer.name for peer in PEERS], help="only these")
     parser.add_argument("--only-peers", action="store_true", help="without Horarium")
     options = parser.parse_args()

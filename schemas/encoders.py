@@ -181,7 +181,7 @@ class EncoderCompiler:
         return self._done[name]
 
     def _value(self, schema: Schema, names: Names) -> Encoder:
-        """The encoder of one value: an array's item, a map's, a field's default."""
+        """The encoder of an array's item or a map's value."""
         if kind_of(names.resolve(schema)) == "record":
             return self._record(schema, names)
         function = Function()

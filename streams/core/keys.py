@@ -71,7 +71,7 @@ def open_prefix(job_key: str, standing: bytes = b"") -> bytes:
 
 def open_execution(job_key: str, standing: bytes, execution_id: str) -> bytes:
     """Executions of a job that are not final; the busy ones first, so that one look finds them."""
-    return b"".join((b"o", job_key.encode(), b"\x00", standing, execution_id.encode()))
+    return open_prefix(job_key, standing) + execution_id.encode()
 
 
 def claim_prefix(owner: str, worker_id: str, claim_id: str) -> bytes:

@@ -38,7 +38,7 @@ from schemas.events import Event, entity_of
 from streams.core import keys
 from streams.core.decoded import Decoded, Room, Sized
 from streams.core.indexes import NO_JOB, Indexes, Standing
-from streams.core.invariants import InvariantError, invariant
+from streams.core.invariants import InvariantError
 from streams.core.lifecycle import DISCARDED, FINAL, JOB_FINAL
 from streams.core.limits import (
     ALERT_FORGET_AFTER_MS,
@@ -279,7 +279,9 @@ class State:
             self.forget(key)
             return
         entity = self.decode(value)
-        invariant(ids.key_of(entity) == key, f"the record under {key!r} holds {ids.key_of(entity)!r}")
+        held = ids.key_of(entity)
+        if held != key:
+            raise InvariantError(f"the record under {key!r} holds {held!r}")
         self._replace(key, value, entity, self._get(key))
 
     def forget(self, key: str) -> None:

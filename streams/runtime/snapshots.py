@@ -36,6 +36,8 @@ MANIFEST_BYTES = 4 * 1024 * 1024
 SUFFIX = ".json"
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+_FOR_PATHS = str.maketrans("+/", "-_")
+"""Base64 as it goes into paths: Kafka's clients write topic ids with + and /."""
 
 
 class Damaged(Exception):
@@ -207,7 +209,7 @@ class Library:
 
     def _folder(self, partition: int, topic_id: str) -> str:
         """With the id of the events topic, so that an installation made anew does not meet another's."""
-        return f"{self.namespace}/{topic_id}/p{partition:03d}"
+        return f"{self.namespace}/{topic_id.translate(_FOR_PATHS)}/p{partition:03d}"
 
 
 def _file_path(folder: str, file: StoredFile) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from obstore.exceptions import BaseError
 from obstore.store import LocalStore, from_url
 
-from streams.store.objects import PIECE_BYTES, MissingObject, ObjectsError
+from streams.store.objects import PIECE_BYTES, MissingObject, ObjectsError, check_path
 
 if TYPE_CHECKING:  # of the library's names, these exist for type checkers alone
     from obstore.store import ObjectStore, RetryConfig
@@ -34,6 +34,7 @@ class BucketObjects:
         self._store = store
 
     def put(self, path: str, content: BinaryIO) -> None:
+        check_path(path)
         with _errors(path):
             self._store.put(path, content, chunk_size=PART_BYTES, max_concurrency=PARTS)
 

@@ -4,11 +4,14 @@ Owns: what such a place promises, and its in-memory twin for simulation and test
 objects are. `buckets` has the real ones; `tests/conformance/test_objects.py` holds both to what is said here.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO, Protocol
 
 PIECE_BYTES = 1024 * 1024
 """What is read at once."""
+PART = re.compile(r"(?!\.{1,2}$)[\w.-]+", re.ASCII)
+"""Of a path: what folders and object stores take alike."""
 
 
 class ObjectsError(Exception):
@@ -19,11 +22,19 @@ class MissingObject(ObjectsError):
     """There is no such object."""
 
 
+def check_path(path: str) -> None:
+    """ObjectsError if some places would take it, and others not."""
+    for part in path.split("/"):
+        if not PART.fullmatch(part):
+            raise ObjectsError(f"{path}: {part!r} is no part of a path: letters, digits and ._-")
+
+
 class Objects(Protocol):
-    """Paths are parts of letters, digits and `._-`, joined by `/`. Several threads may use one at a time."""
+    """Paths are parts of letters, digits and `._-`, joined by `/`, none of them `.` or `..`. Several
+    threads may use one at a time."""
 
     def put(self, path: str, content: BinaryIO) -> None:
-        """Wholly or not at all; replaces what was there. ObjectsError."""
+        """Wholly or not at all; replaces what was there. ObjectsError, also for a path that is none."""
         ...
 
     def get(self, path: str) -> Iterator[bytes]:
@@ -44,6 +55,7 @@ class MemoryObjects:
         self.contents: dict[str, bytes] = {}
 
     def put(self, path: str, content: BinaryIO) -> None:
+        check_path(path)
         self.contents[path] = content.read()
 
     def get(self, path: str) -> Iterator[bytes]:

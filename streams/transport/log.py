@@ -228,7 +228,8 @@ class Log(Protocol):
         ...
 
     def topic_id(self, topic: str) -> str:
-        """Changes when a topic is deleted and made anew."""
+        """Changes when a topic is deleted and made anew. Any text: Kafka's clients write base64, with its
+        `/` and `+`."""
         ...
 
     def start_offset(self, tp: TopicPartition) -> int: ...

@@ -228,7 +228,7 @@ class Cluster:
         if spec.name in self._topics:
             return
         self._topics_made += 1
-        self._topic_ids[spec.name] = f"topic-{self._topics_made}"
+        self._topic_ids[spec.name] = f"//topic+{self._topics_made}"
         self._topics[spec.name] = [
             Partition(TopicPartition(spec.name, number), spec) for number in range(spec.partitions)
         ]

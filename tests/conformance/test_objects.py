@@ -88,6 +88,14 @@ def test_delete_takes_away_what_is_there(objects: Objects) -> None:
     assert list(objects.list("a")) == ["a/2"]
 
 
+@pytest.mark.parametrize(
+    "path", ["", "a//b", "/a", "a/", "a/../b", "./a", "a b", "a+b/c", "a/b:c", "a/\u00e4"]
+)
+def test_what_not_every_place_would_take_none_does(objects: Objects, path: str) -> None:
+    with pytest.raises(ObjectsError, match="is no part of a path"):
+        put(objects, path, b"x")
+
+
 def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     blocked = tmp_path / "blocked"
     blocked.write_text("a file")

@@ -17,7 +17,8 @@ from streams.store.kv import Batch, KeyValue
 from streams.store.rocks import RocksFolder
 
 T = TypeVar("T")
-TOPIC = "topic-1"
+TOPIC = "HTwvW2hMTjq/N21U5S//fA"
+"""Base64 as Kafka's clients write it."""
 
 
 def through(work: Work[T]) -> T:

@@ -265,7 +265,9 @@ hour.
 
 Behind the retention compaction leaves the newest state of each entity: registered jobs \
 ({octets.registered * wanted.jobs / GIB:,.0f} GiB) and a day of finished executions. The retention is the \
-audit's price. Compression on the topic (`compression.type`) saves a part of it that depends on payloads."""
+audit's price. Processors write events compressed (lz4): what is left of the bytes above depends on payloads \
+and on how many events a transaction has; of executions' events, two fifths with four of them, an eighth \
+with hundreds (measured)."""
 
 
 def _state(wanted: Wanted, costs: Costs, octets: Octets) -> str:

@@ -61,6 +61,9 @@ TRANSACTIONAL_SETTINGS: Mapping[str, Any] = {
     # Commit flushes without waiting for this, so it costs no latency, and a fifth less CPU than 1 ms for
     # transactions of 1,000 (measured): bursts become fewer batches.
     "linger.ms": 5,
+    # Events resemble each other: two fifths of the bytes are left in a transaction of four, an eighth in one
+    # of hundreds, and the broker's CPU falls by more than this costs (measured).
+    "compression.type": "lz4",
 }
 
 PLAIN_SETTINGS: Mapping[str, Any] = {
@@ -73,6 +76,9 @@ PLAIN_SETTINGS: Mapping[str, Any] = {
     "queue.buffering.max.kbytes": 262_144,
     "topic.metadata.propagation.max.ms": 2_000,
 }
+# As a record's timestamp: the client sets it. Given so that `produce` gets all by position: 1.0 µs instead of
+# 1.5 with a keyword (measured).
+PRODUCED_NOW = 0
 # What the second producer of a writer adds to the writer's id.
 OTHER_SUFFIX = ".b"
 INIT_SEC = 30.0  # longer than a broker's fail-over (9.9 s)
@@ -141,12 +147,9 @@ class KafkaTransactionalWriter:
         produce: Any = self._producer.produce  # its stub knows no Mapping
         for index, record in enumerate(batch):
             topic, partition, key, value, headers = record
+            callback = partial(self._delivered, record, on_last) if index in with_callback else None
             try:
-                if index in with_callback:
-                    callback = partial(self._delivered, record, on_last)
-                    produce(topic, value, key, partition, callback, headers=headers or None)
-                else:
-                    produce(topic, value, key, partition, headers=headers or None)
+                produce(topic, value, key, partition, callback, None, PRODUCED_NOW, headers or None)
             except BufferError:
                 self._produce_when_there_is_room(record, on_last)
             except KafkaException as error:
@@ -250,7 +253,7 @@ class KafkaTransactionalWriter:
         while True:
             self._producer.poll(BETWEEN_TRIES_SEC)
             try:
-                produce(topic, value, key, partition, callback, headers=headers or None)
+                produce(topic, value, key, partition, callback, None, PRODUCED_NOW, headers or None)
                 return
             except BufferError as error:
                 if monotonic_ms() > deadline:
@@ -296,7 +299,7 @@ class KafkaPlainWriter:
         produce: Any = self._producer.produce
         callback = self._unasked if done is None else partial(self._answered, record, done)
         try:
-            produce(topic, value, key, partition, callback, headers=headers or None)
+            produce(topic, value, key, partition, callback, None, PRODUCED_NOW, headers or None)
         except BufferError as error:
             raise LogRetriable(f"{topic} [{partition}]: the queue is full") from error
         except KafkaException as error:

@@ -20,7 +20,7 @@ import msgspec
 from schemas.entities import Alert
 from schemas.events import ExecutionFired, TenantConfigured
 from schemas.ids import key_of
-from schemas.replies import CommandDone, WorkDone
+from schemas.replies import CommandDone, Reply, WorkDone
 from schemas.topics import HEADER_POSITION, HEADER_WRITER, Topics, pack_positions
 from streams.core.effects import Answer, Bury, Effect
 from streams.core.transaction import Logged
@@ -230,17 +230,17 @@ class Checkpoint:
         """Step 3: replies and alerts, once the commit is known good."""
         self._telemetry.committed(draft.events)
         self._observe_lateness(draft)
+        self.answer(
+            [effect for effect in draft.effects if isinstance(effect, Answer)],
+            draft.partition.number,
+            last_offset,
+        )
         for effect in draft.effects:
-            match effect:
-                case Answer():
-                    self.answer(effect, draft.partition.number, last_offset)
-                case Alert():
-                    where: dict[str, object] = {"partition": draft.partition.number, "offset": last_offset}
-                    if effect.tenant:
-                        where["tenant"] = effect.tenant
-                    self._telemetry.alert(effect.kind, effect.detail, **where)
-                case _:
-                    pass
+            if isinstance(effect, Alert):
+                where: dict[str, object] = {"partition": draft.partition.number, "offset": last_offset}
+                if effect.tenant:
+                    where["tenant"] = effect.tenant
+                self._telemetry.alert(effect.kind, effect.detail, **where)
 
     def _observe_lateness(self, draft: Draft) -> None:
         """Of the earliest only: the others of the transaction are no later, and decoding costs."""
@@ -250,17 +250,33 @@ class Checkpoint:
             late_ms = self._clock.now_ms() - event.execution.due_ms
             self._telemetry.lateness.observe(max(0, late_ms) / 1000)
 
-    def answer(self, answer: Answer, number: int, last_offset: int) -> None:
-        """`last_offset`: the event that a read must have seen to include the change."""
-        reply = answer.reply
+    def answer(self, answers: Iterable[Answer], number: int, last_offset: int) -> None:
+        """`last_offset`: the event that a read must have seen to include the change. All are encoded before
+        the first is sent: what comes at once goes out in few requests."""
+        replies = self._topics.replies
+        records = [
+            Outgoing(replies, answer.reply_partition, None, value)
+            for answer in answers
+            if (value := self._reply(answer.reply, number, last_offset)) is not None
+        ]
+        for record in records:
+            try:
+                self._send_plainly(record)
+            except LogError as error:
+                self._not_sent(error, number, last_offset)
+
+    def _reply(self, reply: Reply, number: int, last_offset: int) -> bytes | None:
         if isinstance(reply, CommandDone | WorkDone):
             reply = msgspec.structs.replace(reply, offset=last_offset)
         try:
-            record = Outgoing(self._topics.replies, answer.reply_partition, None, self._codec.encode(reply))
-            self._send_plainly(record)
-        except (LogError, ValueError) as error:
-            # A lost reply is repeated by its asker; a partition must not stop for it.
-            self._telemetry.warning(f"reply not sent: {error}", partition=number, offset=last_offset)
+            return self._codec.encode(reply)
+        except ValueError as error:
+            self._not_sent(error, number, last_offset)
+            return None
+
+    def _not_sent(self, error: Exception, number: int, last_offset: int) -> None:
+        """A lost reply is repeated by its asker; a partition must not stop for it."""
+        self._telemetry.warning(f"reply not sent: {error}", partition=number, offset=last_offset)
 
     def _write(self, draft: Draft, last_offset: int | None) -> None:
         """Step 4: state, indexes and the mark in one batch."""

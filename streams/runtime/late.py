@@ -12,7 +12,7 @@ Owns those answers. May not touch state.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -88,7 +88,7 @@ class LateReplies:
         topics: Topics,
         codec: Codec,
         monotonic_ms: Callable[[], int],
-        answer: Callable[[Answer, int, int], None],
+        answer: Callable[[Iterable[Answer], int, int], None],
     ) -> None:
         self._log = log
         self._topics = topics
@@ -122,7 +122,7 @@ class LateReplies:
                 events = owed.events.get(record.offset) if owed is not None else None
                 answer = self._reply(record, events, tp.partition) if events else None
                 if owed is not None and answer is not None:
-                    self._answer(answer, tp.partition, owed.last_offset)
+                    self._answer([answer], tp.partition, owed.last_offset)
             done = [tp for tp, owed in self._owed.items() if self._is_through(tp, owed)]
         except LogError:
             # Retention has overtaken a command: nobody waits for what is so old.

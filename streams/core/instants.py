@@ -7,10 +7,12 @@ so the edge turns any of them into one 400.
 """
 
 import re
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
+from functools import lru_cache
 
 DAY_S = 86_400
-EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC).replace(tzinfo=None)  # wall clocks know no zone
+EPOCH_ORDINAL = _EPOCH.toordinal()
 MIN_INSTANT_MS = (1 - EPOCH_ORDINAL) * DAY_S * 1000  # 0001-01-01T00:00:00Z: earlier has no RFC 3339 text
 MAX_INSTANT_MS = (date.max.toordinal() + 1 - EPOCH_ORDINAL) * DAY_S * 1000 - 1  # end of year 9999
 MAX_TEXT_CHARS = 64  # 20 digits of a second's fraction and an offset fit thrice
@@ -39,6 +41,11 @@ class InstantError(TimeInputError):
 
 def parse_instant(text: object, field: str) -> int:
     """Milliseconds since 1970; a fraction finer than a millisecond rounds up, so nothing runs early."""
+    return _instant_ms(_text(text, field, _INSTANT_FORM), field)
+
+
+@lru_cache(maxsize=1_024)  # read once to check it and once to use it, and a herd shares its own
+def _instant_ms(text: str, field: str) -> int:
     match = _match(_INSTANT_RE, text, field, _INSTANT_FORM)
     local_ms = _local_ms(match, field)
     offset_s = 0
@@ -52,7 +59,8 @@ def parse_instant(text: object, field: str) -> int:
 
 def parse_local(text: object, field: str) -> int:
     """Milliseconds of a wall clock, counted as if it were UTC; `Zone.to_utc` makes an instant of it."""
-    return _checked(_local_ms(_match(_LOCAL_RE, text, field, _LOCAL_FORM), field), field)
+    match = _match(_LOCAL_RE, _text(text, field, _LOCAL_FORM), field, _LOCAL_FORM)
+    return _checked(_local_ms(match, field), field)
 
 
 def format_instant(instant_ms: int) -> str:
@@ -63,10 +71,7 @@ def format_instant(instant_ms: int) -> str:
 
 def format_local(local_s: int) -> str:
     """A wall clock as YYYY-MM-DDTHH:MM:SS."""
-    day, second = divmod(local_s, DAY_S)
-    minute, second = divmod(second, 60)
-    hour, minute = divmod(minute, 60)
-    return f"{date.fromordinal(day + EPOCH_ORDINAL).isoformat()}T{hour:02d}:{minute:02d}:{second:02d}"
+    return (_EPOCH + timedelta(seconds=local_s)).isoformat()
 
 
 def format_offset(offset_s: int) -> str:
@@ -76,9 +81,13 @@ def format_offset(offset_s: int) -> str:
     return f"{text}:{seconds:02d}" if seconds else text
 
 
-def _match(pattern: re.Pattern[str], text: object, field: str, form: str) -> re.Match[str]:
-    if not isinstance(text, str):
+def _text(given: object, field: str, form: str) -> str:
+    if not isinstance(given, str):
         raise InstantError(field, f"expected {form}")
+    return given
+
+
+def _match(pattern: re.Pattern[str], text: str, field: str, form: str) -> re.Match[str]:
     match = pattern.fullmatch(text) if len(text) <= MAX_TEXT_CHARS else None
     if match is None:
         raise InstantError(field, f"{text[:MAX_TEXT_CHARS]!r} is not {form}")

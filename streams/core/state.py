@@ -136,6 +136,13 @@ class State:
         """It is granted for the first time: nobody need look for a heartbeat's record in the store."""
         self._decoded.keep(ids.lease_key(execution.tenant, execution.execution_id), None, 0)
 
+    def expect_new(self, job: Job) -> None:
+        """It takes an id that no job has: nobody need look for a cursor, which goes with its job, nor for an
+        execution of this making."""
+        self._decoded.keep(ids.cursor_key(job.tenant, job.job_id), None, 0)
+        if job.schedule.kind is ScheduleKind.ONCE:
+            self._decoded.keep(ids.execution_key(job.tenant, first_execution_id(job)), None, 0)
+
     def breaker(self, tenant: str, target: str) -> Breaker | None:
         """The circuit breaker of a target; None: it was never open, or long ago."""
         found = self._get(ids.breaker_key(tenant, target))
@@ -393,7 +400,7 @@ class State:
                 # An update says by its cursor when the job is due next.
                 if not isinstance(old, Job) or old.incarnation != entity.incarnation:
                     lane = keys.lane(entity.policies.priority, entity.tenant)
-                    self.timers.add(beginning(entity).next_due_ms, lane, key)
+                    self.timers.add(first_due_ms(entity), lane, key)
             case Cursor():
                 job_key = ids.job_key(entity.tenant, entity.job_id)
                 next_due = due_of_cursor(entity)
@@ -412,9 +419,7 @@ def _lane_of_execution(execution: Execution) -> keys.Lane:
 
 
 def beginning(job: Job) -> Cursor:
-    """The cursor that a job begins with; also the first answer to its registration. A one-off in the past is
-    due from its registration on."""
-    due_ms = job.first_due_ms or job.first_next_ms
+    """The cursor that a job begins with; also the first answer to its registration."""
     return Cursor(
         tenant=job.tenant,
         job_id=job.job_id,
@@ -422,10 +427,15 @@ def beginning(job: Job) -> Cursor:
         status=JobStatus.ACTIVE,
         next_ms=job.first_next_ms,
         next_local=job.first_next_local,
-        next_due_ms=max(due_ms, job.created_ms),
+        next_due_ms=first_due_ms(job),
         tz_version=job.tz_version,
         priority=job.policies.priority,
     )
+
+
+def first_due_ms(job: Job) -> int:
+    """When its first occurrence is due; a one-off in the past from its registration on."""
+    return max(job.first_due_ms or job.first_next_ms, job.created_ms)
 
 
 def behind(first: Cursor) -> Cursor:

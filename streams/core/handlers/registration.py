@@ -194,11 +194,15 @@ def _make(tx: Transaction, command: RegisterJob, existing: Job | None, body_hash
         answered = answers_of(existing, tx.state.cursor(existing))
         _keep_superseded(tx, existing)
         tx.forget(ids.cursor_key(job.tenant, job.job_id))
+    else:
+        tx.state.expect_new(job)
     tx.emit(JobRegistered, job=job)
+    cursor = beginning(job)
     if answered:
-        tx.emit_cursor(CursorMoved, beginning(job), replace(beginning(job), answered=answered))
-    settle(tx, job)
-    return Done(201, job, beginning(job))
+        tx.emit_cursor(CursorMoved, cursor, replace(cursor, answered=answered))
+    if cursor.next_due_ms <= tx.now_ms:
+        settle(tx, job)
+    return Done(201, job, cursor)
 
 
 def _job(

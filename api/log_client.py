@@ -142,8 +142,9 @@ class LogClient:
             if delivered is not None:
                 self._call(delivered)
 
+        record = Outgoing(self._topics.work, partition, command.tenant.encode(), codec.encode(command))
         try:
-            self._send(self._topics.work, partition, command, done)
+            self._send(record, done)
         except LogError as error:
             raise log_unavailable(str(error)) from error
 
@@ -162,9 +163,12 @@ class LogClient:
         return waiting.answers
 
     def _send_all(self, topic: str, commands: Sequence[tuple[int, JobCommand | WorkCommand]]) -> None:
-        for number, (partition, command) in enumerate(commands):
+        # All before the first is sent: what comes at once goes out in few requests.
+        values = [codec.encode(command) for _, command in commands]
+        for number, ((partition, command), value) in enumerate(zip(commands, values, strict=True)):
+            record = Outgoing(topic, partition, command.tenant.encode(), value)
             try:
-                self._send(topic, partition, command, self._on_delivery(command.command_id))
+                self._send(record, self._on_delivery(command.command_id))
             except LogError as error:
                 if not number:
                     raise log_unavailable(str(error)) from error
@@ -182,18 +186,11 @@ class LogClient:
 
         return done
 
-    def _send(
-        self,
-        topic: str,
-        partition: int,
-        command: JobCommand | WorkCommand,
-        done: Done,
-    ) -> None:
+    def _send(self, record: Outgoing, done: Done) -> None:
         assert self._writer is not None
-        value = codec.encode(command)
         self._progress.sent()
         try:
-            self._writer.send(Outgoing(topic, partition, command.tenant.encode(), value), done)
+            self._writer.send(record, done)
         except LogError:
             self._progress.answered()
             raise

@@ -25,6 +25,7 @@ Path = tuple[str | int, ...]
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _CONTROL_IN_LINES = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+_NO_BRACKETS = bytes(set(range(256)) - set(b"{}[]"))
 _DIGITS_MAX = 309  # the largest double has as many
 
 
@@ -111,12 +112,21 @@ def name_of(path: Path) -> str:
 
 def _needs_a_walk(body: bytes) -> bool:
     # What is cheap to rule out on the bytes: nearly every body is small, and free of escapes.
-    return (
-        b"\\" in body
-        or b"\x7f" in body
-        or b"\xc2" in body
-        or body.count(b"{") + body.count(b"[") > NESTING_MAX
-    )
+    return b"\\" in body or b"\x7f" in body or b"\xc2" in body or not _is_shallow(body)
+
+
+def _is_shallow(body: bytes) -> bool:
+    """False if a document without escapes may be nested too deep."""
+    if body.count(b"{") + body.count(b"[") <= NESTING_MAX:
+        return True
+    outside_of_strings = b"".join(body.split(b'"')[::2])
+    brackets = outside_of_strings.translate(None, _NO_BRACKETS)
+    # Each round takes away one level or two.
+    for _ in range(NESTING_MAX // 2):
+        brackets = brackets.replace(b"{}", b"").replace(b"[]", b"")
+        if not brackets:
+            return True
+    return False
 
 
 def _faults(value: Any) -> Iterator[Fault]:

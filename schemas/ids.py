@@ -40,6 +40,7 @@ MANUAL_KIND = "m"
 BACKFILL_KIND = "b"
 
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+_PAIRS = [first + second for first in _DIGITS for second in _DIGITS]
 
 
 @lru_cache(maxsize=4_096)  # instants above all, and a herd shares its own
@@ -47,11 +48,10 @@ def base36(number: int) -> str:
     """Shortest form; negative numbers (instants before 1970) keep their sign."""
     sign, rest = ("-", -number) if number < 0 else ("", number)
     out = ""
-    while True:
-        rest, digit = divmod(rest, 36)
-        out = _DIGITS[digit] + out
-        if not rest:
-            return sign + out
+    while rest:
+        rest, pair = divmod(rest, 36 * 36)
+        out = _PAIRS[pair] + out
+    return sign + (out.lstrip("0") or "0")
 
 
 def _short_hash(*parts: str) -> str:
@@ -59,6 +59,7 @@ def _short_hash(*parts: str) -> str:
     return base36(int.from_bytes(digest[:13], "big"))
 
 
+@lru_cache(maxsize=1_024)  # made, and then checked
 def derived_job_id(tenant: str, request_key: str) -> str:
     """The id of a job that was registered without one."""
     return DERIVED_PREFIX + _short_hash(tenant, request_key)

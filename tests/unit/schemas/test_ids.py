@@ -129,7 +129,9 @@ def test_a_derived_job_id_is_a_job_id(tenant: str, key: str) -> None:
     assert derived != ids.derived_job_id(tenant + "0", key)
 
 
-@pytest.mark.parametrize(("number", "text"), [(0, "0"), (35, "z"), (36, "10"), (-36, "-10")])
+@pytest.mark.parametrize(
+    ("number", "text"), [(0, "0"), (35, "z"), (36, "10"), (1_295, "zz"), (1_296, "100"), (-36, "-10")]
+)
 def test_base36(number: int, text: str) -> None:
     assert ids.base36(number) == text
 

@@ -6,6 +6,7 @@ rows are therefore the same in any order: a cursor counts only for the incarnati
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -14,7 +15,7 @@ from sqlalchemy import ColumnElement, bindparam, case, literal_column, select, u
 from projections.history_tables import skips, tz_shifts
 from projections.store import Row, Upsert, Writer
 from projections.tables import definitions, jobs, labels
-from schemas.entities import Cursor, Execution, Job, JobStatus
+from schemas.entities import Cursor, Execution, Job, JobStatus, Policies
 from schemas.events import CursorEvent, JobEvent, ScheduleShifted
 from schemas.ids import scheduled_execution_id
 
@@ -181,7 +182,7 @@ def _definition_row(job: Job) -> Row:
         "content_type": job.content.content_type,
         "labels": json_text(job.content.labels),
         "schedule": json_text(job.schedule),
-        "policies": json_text(job.policies),
+        "policies": _policies_text(job.policies),
         "created_ms": job.created_ms,
         "created_by": job.created_by,
         "request_key": job.request_key,
@@ -219,18 +220,15 @@ def _label_rows(job: Job) -> list[Row]:
 
 def _job_row(job: Job) -> Row:
     """The job at its beginning."""
-    beginning = Cursor(
-        tenant=job.tenant,
-        job_id=job.job_id,
-        incarnation=job.incarnation,
-        status=JobStatus.ACTIVE,
-        next_ms=job.first_next_ms,
-        next_local=job.first_next_local,
-        next_due_ms=job.first_due_ms,
-        tz_version=job.tz_version,
-    )
-    return _cursor_columns(beginning) | {
-        "cursor_incarnation": 0,
+    return _NOT_BEGUN | {
+        "tenant": job.tenant,
+        "job_id": job.job_id,
+        "incarnation": job.incarnation,
+        "next_ms": job.first_next_ms,
+        "next_local": job.first_next_local,
+        "next_execution_id": _next_id(job.job_id, job.incarnation, job.first_next_ms),
+        "next_due_ms": job.first_due_ms,
+        "tz_version": job.tz_version,
         "version": job.version,
         "name": job.content.name,
         "pool": job.pool,
@@ -246,9 +244,6 @@ def _cursor_row(cursor: Cursor) -> Row:
 
 
 def _cursor_columns(cursor: Cursor) -> dict[str, object]:
-    next_id = ""
-    if cursor.next_ms:
-        next_id = scheduled_execution_id(cursor.job_id, cursor.incarnation, cursor.next_ms)
     return {
         "tenant": cursor.tenant,
         "job_id": cursor.job_id,
@@ -257,7 +252,7 @@ def _cursor_columns(cursor: Cursor) -> dict[str, object]:
         "status": cursor.status.value,
         "next_ms": cursor.next_ms,
         "next_local": cursor.next_local,
-        "next_execution_id": next_id,
+        "next_execution_id": _next_id(cursor.job_id, cursor.incarnation, cursor.next_ms),
         "last_ms": cursor.last_ms,
         "last_local": cursor.last_local,
         "catch_up": json_text(cursor.catch_up),
@@ -271,6 +266,19 @@ def _cursor_columns(cursor: Cursor) -> dict[str, object]:
     }
 
 
+def _next_id(job_id: str, incarnation: int, next_ms: int) -> str:
+    return scheduled_execution_id(job_id, incarnation, next_ms) if next_ms else ""
+
+
 def json_text(value: object) -> str:
     """JSON as the columns keep it: attributes in camelCase, as in the API."""
     return msgspec.json.encode(value).decode()
+
+
+@lru_cache(maxsize=1_024)  # most jobs of a tenant have the same
+def _policies_text(policies: Policies) -> str:
+    return json_text(policies)
+
+
+_NOT_BEGUN = _cursor_columns(Cursor(tenant="", job_id="", incarnation=0, status=JobStatus.ACTIVE))
+"""What the row of a job without a cursor says of one; `cursor_incarnation` 0 among it."""

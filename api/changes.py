@@ -46,12 +46,18 @@ class Envelope(TypedDict):
 
 
 def envelope(
-    services: Services, caller: Caller, key: str = "", reason: str = "", tenant: str = ""
+    services: Services,
+    caller: Caller,
+    key: str = "",
+    reason: str = "",
+    *,
+    tenant: str = "",
+    command_id: str = "",
 ) -> Envelope:
     """Tenant and actor are the key's alone, whatever the request says; `tenant`: another one, for roles that
-    may act on it."""
+    may act on it; `command_id`: one of a batch's, which are made together."""
     return Envelope(
-        command_id=new_id(),
+        command_id=command_id or new_id(),
         tenant=tenant or caller.tenant,
         actor=caller.actor,
         reply_partition=services.client.reply_partition,

@@ -23,6 +23,7 @@ from api.services import Services, services
 from schemas.commands import RegisterJob, RegisterMode
 from schemas.ids import derived_job_id
 from schemas.replies import CommandDone
+from streams.ambient import new_id
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
@@ -42,9 +43,10 @@ async def register_batch(request: Request, caller: Owner) -> Response:
     results: list[BatchResult | None] = [None] * len(items.trees)
     commands: list[tuple[int, RegisterJob]] = []
     places: list[int] = []
+    batch_id = new_id()
     for index in range(len(items.trees)):
         try:
-            command = _command(served, caller, key, items, index)
+            command = _command(served, caller, key, items, index, f"{batch_id}#{index}")
         except Problem as problem:
             results[index] = _refused(problem)
             continue
@@ -60,16 +62,17 @@ async def register_batch(request: Request, caller: Owner) -> Response:
     )
 
 
-def _command(served: Services, caller: Caller, key: RequestKey, items: Items, index: int) -> RegisterJob:
+def _command(
+    served: Services, caller: Caller, key: RequestKey, items: Items, index: int, command_id: str
+) -> RegisterJob:
     tree = items.trees[index]
     if isinstance(tree, dict):
         unsupported.check_job(tree)
     body = items.typed(index, BatchItem)
     request_key = item_key(key, index, body.request_key)
     job_id = derived_job_id(caller.tenant, request_key)
-    command = to_command(
-        envelope(served, caller, request_key, body.reason), body, job_id, RegisterMode.CREATE
-    )
+    sent = envelope(served, caller, request_key, body.reason, command_id=command_id)
+    command = to_command(sent, body, job_id, RegisterMode.CREATE)
     checked(command)
     return command
 

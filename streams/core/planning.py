@@ -89,31 +89,25 @@ def _one_off(spec: ScheduleSpec, now_ms: int) -> Schedule | FieldProblem:
 
 
 @lru_cache(maxsize=100_000)
-def _built(schedule: Schedule, seed: str, past: bool) -> occurrences.Schedule:
+def _built(schedule: Schedule, seed: str, past: bool) -> occurrences.CronSchedule | occurrences.Every:
     start_at_ms = schedule.start_at_ms or None
     end_at_ms = schedule.end_at_ms or None
-    match schedule.kind:
-        case ScheduleKind.CRON:
-            return occurrences.CronSchedule(
-                cron=parse_cron(schedule.cron, seed),
-                zone=get_zone(schedule.time_zone),
-                start_at_ms=start_at_ms,
-                end_at_ms=end_at_ms,
-            )
-        case ScheduleKind.EVERY:
-            if start_at_ms is None and not past:
-                # The anchor is the registration itself: the first occurrence is one interval later.
-                start_at_ms = schedule.anchor_ms + schedule.every_ms
-            return occurrences.Every(
-                every_ms=schedule.every_ms,
-                anchor_ms=schedule.anchor_ms,
-                start_at_ms=start_at_ms,
-                end_at_ms=end_at_ms,
-            )
-        case ScheduleKind.ONCE:
-            return occurrences.Once(
-                run_at_ms=schedule.run_at_ms, start_at_ms=start_at_ms, end_at_ms=end_at_ms
-            )
+    if schedule.kind is ScheduleKind.CRON:
+        return occurrences.CronSchedule(
+            cron=parse_cron(schedule.cron, seed),
+            zone=get_zone(schedule.time_zone),
+            start_at_ms=start_at_ms,
+            end_at_ms=end_at_ms,
+        )
+    if start_at_ms is None and not past:
+        # The anchor is the registration itself: the first occurrence is one interval later.
+        start_at_ms = schedule.anchor_ms + schedule.every_ms
+    return occurrences.Every(
+        every_ms=schedule.every_ms,
+        anchor_ms=schedule.anchor_ms,
+        start_at_ms=start_at_ms,
+        end_at_ms=end_at_ms,
+    )
 
 
 def plan(schedule: Schedule, seed: str, *, past: bool = False) -> occurrences.Schedule:
@@ -121,6 +115,13 @@ def plan(schedule: Schedule, seed: str, *, past: bool = False) -> occurrences.Sc
 
     `seed` is `<tenant>/<jobId>`. `past`: also what it would have yielded before its registration (backfill).
     """
+    if schedule.kind is ScheduleKind.ONCE:
+        # Few share an instant, and it is made in less time than it is found.
+        return occurrences.Once(
+            run_at_ms=schedule.run_at_ms,
+            start_at_ms=schedule.start_at_ms or None,
+            end_at_ms=schedule.end_at_ms or None,
+        )
     return _built(replace(schedule, max_runs=0, jitter_ms=0), seed if uses_hash(schedule.cron) else "", past)
 
 

@@ -351,7 +351,7 @@ class State:
         told = new or old
         if told is None:
             return
-        now = self._standing(self.job(told.tenant, told.job_id))
+        now = self._standing(new if isinstance(new, Job) else self.job(told.tenant, told.job_id))
         if isinstance(told, Job):
             before = self._standing(old if isinstance(old, Job) else None)
         else:

@@ -18,6 +18,7 @@ from schemas.entities import (
     Entity,
     Execution,
     ExecutionStatus,
+    Job,
     Tenant,
     WaitingFor,
 )
@@ -34,7 +35,7 @@ from schemas.events import (
     TenantConfigured,
     entity_of,
 )
-from schemas.ids import alert_id, execution_key, key_of, pool_key
+from schemas.ids import alert_id, execution_key, job_key, key_of, pool_key
 from streams.core.effects import Effect
 from streams.core.guards import Guards
 from streams.core.invariants import InvariantError
@@ -136,6 +137,11 @@ class Transaction:
         if left and (old.exclusion_group or self.state.is_probe(old)):
             self.left.append(old)
 
+    def emit_job(self, event: type[JobEvent], job: Job, old: Job | None) -> None:
+        """The definition is new, or changed from what it was."""
+        record = event(job=job, at_ms=self.now_ms, actor=self.actor, cause=self.cause)
+        self._log(record, job_key(job.tenant, job.job_id), job, old)
+
     def emit_cursor(self, event: type[CursorEvent], old: Cursor, cursor: Cursor) -> Cursor:
         """The job's progress or status changed; checks the transition."""
         if cursor.status not in JOB[old.status]:
@@ -155,7 +161,7 @@ class Transaction:
 
     def emit(
         self,
-        event: type[JobEvent | LeaseExtended | ContentKept | PartitionOpened | TenantConfigured],
+        event: type[LeaseExtended | ContentKept | PartitionOpened | TenantConfigured],
         **what: Any,
     ) -> None:
         """Any other event."""

@@ -129,7 +129,7 @@ def _update(
         return invalid(FieldProblem(field="schedule", detail="has no occurrence in the future"))
     make_all_kept(tx, job, cursor)
     _keep_superseded(tx, job)
-    tx.emit(JobUpdated, job=updated)
+    tx.emit_job(JobUpdated, updated, job)
     moved = replace(moved, catch_up=(), priority=updated.policies.priority)
     moved = with_answer(moved, command, body_hash, 200, updated.version)
     return Done(200, updated, follow_up(tx, updated, tx.emit_cursor(CursorMoved, cursor, moved)))
@@ -196,7 +196,7 @@ def _make(tx: Transaction, command: RegisterJob, existing: Job | None, body_hash
         tx.forget(ids.cursor_key(job.tenant, job.job_id))
     else:
         tx.state.expect_new(job)
-    tx.emit(JobRegistered, job=job)
+    tx.emit_job(JobRegistered, job, existing)
     cursor = beginning(job)
     if answered:
         tx.emit_cursor(CursorMoved, cursor, replace(cursor, answered=answered))

@@ -11,9 +11,12 @@ from collections.abc import Iterable
 from streams.core.invariants import InvariantError
 from streams.store.overlay import Overlay
 
+_BORROWED = 1 << 31
+"""Of a counter that holds two numbers (`keys.unfinished`), this bit tells that the lower one is negative."""
+
 
 class Counters:
-    """Of one partition. A counter that was never set is 0; none is negative."""
+    """Of one partition. A counter that was never set is 0; none is negative, and none is moved to 2^31."""
 
     def __init__(self, kv: Overlay) -> None:
         self._kv = kv
@@ -35,7 +38,7 @@ class Counters:
         if before is None:
             before = self.get(key)
         count = before + change
-        if count < 0:
+        if count < 0 or count & _BORROWED:
             raise InvariantError(f"the counter {key!r} is negative")
         self._journal.append((key, before))
         self._known[key] = count

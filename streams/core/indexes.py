@@ -154,8 +154,8 @@ class Indexes:
             return
         job_key = f"{execution.tenant}/{execution.job_id}"
         self._kv.put(keys.open_execution(job_key, standing, execution.execution_id), value)
-        counter = keys.active(job_key) if standing is keys.BUSY else keys.waiting(job_key)
-        self.counters.add(counter, -1 if value is None else 1)
+        one = keys.ACTIVE if standing is keys.BUSY else keys.WAITING
+        self.counters.add(keys.unfinished(job_key), -one if value is None else one)
 
     def _place(self, execution: Execution, value: bytes | None) -> None:
         """Puts or deletes what follows from what it does or waits for while it is not final."""
@@ -173,12 +173,18 @@ class Indexes:
     def move_job(self, old: Standing, new: Standing) -> None:
         """What tells whether a job lives changed, came, or is forgotten; in any order, as compaction may
         leave it."""
-        before, now = _job_counters(old), _job_counters(new)
-        if before != now:
-            for key in before:
-                self.counters.add(key, -1)
-            for key in now:
-                self.counters.add(key, 1)
+        before, now = _living(old), _living(new)
+        if before is not None and now is not None and before.pool == now.pool:
+            return
+        if before is not None:
+            self.count_job(before, -1)
+        if now is not None:
+            self.count_job(now, 1)
+
+    def count_job(self, job: Job, change: int) -> None:
+        """The job lives from now on (1), or no longer (-1)."""
+        self.counters.add(keys.jobs_of_tenant(job.tenant), change)
+        self.counters.add(keys.jobs_in_pool(job.tenant, job.pool), change)
 
 
 def _marks(execution: Execution) -> tuple[tuple[bytes, ...], bytes | None]:
@@ -219,15 +225,14 @@ def _running(tenant: str, pool: str) -> tuple[bytes, ...]:
     return (*running, keys.running_in_shared(pool_key, tenant)) if pool_key == pool else running
 
 
-def _job_counters(standing: Standing) -> tuple[bytes, ...]:
-    """The counters that a job is part of while it lives: until its own cursor or its first execution says
-    that it is over."""
+def _living(standing: Standing) -> Job | None:
+    """The job while it lives: until its own cursor or its first execution says that it is over."""
     job, cursor, first = standing
     if job is None or (first is not None and first.closes_job):
-        return ()
+        return None
     if cursor is not None and cursor.incarnation == job.incarnation and cursor.status in JOB_FINAL:
-        return ()
-    return (keys.jobs_of_tenant(job.tenant), keys.jobs_in_pool(job.tenant, job.pool))
+        return None
+    return job
 
 
 def _standing(execution: Execution) -> bytes | None:

@@ -11,7 +11,7 @@ import struct
 from functools import lru_cache
 from typing import NewType
 
-FORMAT = 2
+FORMAT = 3
 """Of all keys and values here; another one makes local stores be rebuilt from the log."""
 CHECKPOINT = b"m\x00checkpoint"
 LAST_TOKEN = b"f\x00token"
@@ -176,14 +176,13 @@ def due_and_id(key: bytes, prefix: bytes) -> tuple[int, str]:
     return _TIME.unpack_from(key, len(prefix))[0], key[len(prefix) + 8 :].decode()
 
 
-def active(job_key: str) -> bytes:
-    """How many executions of the job are neither final nor waiting for another one of it."""
+ACTIVE, WAITING = 1, 1 << 32
+"""What an active execution of a job, and one that waits for another one of it, count in `unfinished`."""
+
+
+def unfinished(job_key: str) -> bytes:
+    """How many executions of the job are not final: two numbers in one, since both are asked for at once."""
     return b"a" + job_key.encode()
-
-
-def waiting(job_key: str) -> bytes:
-    """How many executions of the job wait for another one of it."""
-    return b"a" + job_key.encode() + b"\x00w"
 
 
 def minute_prefix(stream: bytes, minute: int) -> bytes:

@@ -69,8 +69,10 @@ class State:
         self.leases = TimeBuckets(kv, b"l")
         self.indexes = Indexes(kv)
         self._codec = codec
+        self.encode = codec.encode
         self._decoded = Decoded(room, self._read)
-        self._get = self._decoded.get
+        self.entity = self._get = self._decoded.get
+        """What stands under a log key."""
 
     # -- reading
 
@@ -88,10 +90,6 @@ class State:
     def forget_decoded(self) -> None:
         """After the store's overlay went back to an earlier state."""
         self._decoded.clear()
-
-    def entity(self, key: str) -> Entity | None:
-        """What stands under a log key."""
-        return self._get(key)
 
     def knows(self, key: str) -> bool:
         """Whether an entity stands under a log key."""
@@ -199,7 +197,7 @@ class State:
 
     def active(self, tenant: str, job_id: str) -> int:
         """Executions of a job that are neither final nor waiting for another one of it."""
-        return self.indexes.number(keys.active(f"{tenant}/{job_id}"))
+        return self._unfinished(tenant, job_id) % keys.WAITING
 
     def lease_until_ms(self, execution: Execution) -> int:
         """End of the current lease: by the grant or the newest heartbeat of its epoch."""
@@ -229,15 +227,14 @@ class State:
 
     def has_open(self, tenant: str, job_id: str) -> bool:
         """Whether the job has an unfinished execution."""
-        job_key = f"{tenant}/{job_id}"
-        number = self.indexes.number
-        return bool(number(keys.active(job_key)) or number(keys.waiting(job_key)))
+        return self._unfinished(tenant, job_id) > 0
 
-    def is_only_open(self, execution: Execution) -> bool:
-        """Whether nothing else of its job is unfinished, while it is active itself."""
-        job_key = f"{execution.tenant}/{execution.job_id}"
-        number = self.indexes.number
-        return number(keys.active(job_key)) == 1 and not number(keys.waiting(job_key))
+    def has_one_open(self, tenant: str, job_id: str) -> bool:
+        """Whether the job's only unfinished execution is an active one."""
+        return self._unfinished(tenant, job_id) == keys.ACTIVE
+
+    def _unfinished(self, tenant: str, job_id: str) -> int:
+        return self.indexes.number(keys.unfinished(f"{tenant}/{job_id}"))
 
     def in_line(self, tenant: str, job_id: str, limit: int) -> int:
         """How many executions wait for overlap within the queue limit, counted to `limit`."""
@@ -247,7 +244,7 @@ class State:
     def blocked(self, tenant: str, job_id: str, limit: int) -> list[str]:
         """Ids of executions that wait for an earlier one of the job, by scheduled time."""
         found: list[str] = []
-        if not self.indexes.number(keys.waiting(f"{tenant}/{job_id}")):
+        if self._unfinished(tenant, job_id) < keys.WAITING:
             return found  # nearly always, and a scan costs ten times as much
         prefix = keys.blocked_prefix(f"{tenant}/{job_id}")
         for key, _ in self.kv.scan(prefix, keys.after(prefix)):
@@ -273,13 +270,6 @@ class State:
 
     # -- writing
 
-    def evolve(self, event: Event, key: str, entity: Entity, old: Entity | None) -> bytes:
-        """Live: encodes the event once, for the log and the store. `key`, `entity`: what it carries; `old`:
-        what stands under the key."""
-        value = self._codec.encode(event)
-        self._replace(key, value, entity, old)
-        return value
-
     def apply(self, key: str, value: bytes | None) -> None:
         """Replay: the same change from the log's record. None is a tombstone."""
         if value is None:
@@ -289,7 +279,7 @@ class State:
         held = ids.key_of(entity)
         if held != key:
             raise InvariantError(f"the record under {key!r} holds {held!r}")
-        self._replace(key, value, entity, self._get(key))
+        self.evolve(key, value, entity, self._get(key))
 
     def forget(self, key: str) -> None:
         """Removes an entity and its index entries."""
@@ -302,21 +292,23 @@ class State:
             case Execution():
                 self.indexes.move(old, None)
                 if old.closes_job:
-                    self._move_closed(old, None)
+                    self._count_closed(old, 1)
             case Job():
                 self._move_job(old, None)
             case Cursor() if old.status in JOB_FINAL:
                 self._move_job(old, None)
 
-    def _replace(self, key: str, value: bytes, entity: Entity, old: Entity | None) -> None:
+    def evolve(self, key: str, value: bytes, entity: Entity, old: Entity | None) -> None:
+        """An event happened: `value` are its bytes, `entity` what it carries, and `old` what stands under the
+        key."""
         self.kv.put(keys.entity(key), value)
         self._decoded.keep(key, entity, len(value))
         if isinstance(entity, Execution):
             former = old if isinstance(old, Execution) else None
             self.indexes.move(former, entity)
-            if entity.closes_job:
-                self._move_closed(former, entity)
-            if entity.fencing_token:
+            if entity.closes_job and not (former is not None and former.closes_job):
+                self._count_closed(entity, -1)
+            if entity.fencing_token > (former.fencing_token if former is not None else 0):
                 self.indexes.counters.raise_to(keys.LAST_TOKEN, entity.fencing_token)
             self._file_execution(key, entity, former)
             return
@@ -358,15 +350,15 @@ class State:
             before = now._replace(cursor=old if isinstance(old, Cursor) else None)
         self.indexes.move_job(before, now)
 
-    def _move_closed(self, old: Execution | None, new: Execution | None) -> None:
-        """The same for an execution with whose end its job is completed."""
-        told = new or old
-        job = self.job(told.tenant, told.job_id) if told is not None else None
-        if told is None or job is None or job.schedule.kind is not ScheduleKind.ONCE:
+    def _count_closed(self, execution: Execution, change: int) -> None:
+        """The same for an execution with whose end its job is completed: it ended, or is forgotten."""
+        job = self.job(execution.tenant, execution.job_id)
+        if job is None or job.schedule.kind is not ScheduleKind.ONCE:
             return
-        if told.execution_id == first_execution_id(job):
+        if execution.execution_id == first_execution_id(job):
             cursor = self.moved(job)
-            self.indexes.move_job(Standing(job, cursor, old), Standing(job, cursor, new))
+            if cursor is None or cursor.status not in JOB_FINAL:
+                self.indexes.count_job(job, change)
 
     def _file_execution(self, key: str, entity: Execution, old: Execution | None) -> None:
         runs = entity.status is ExecutionStatus.RUNNING

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
+
+import msgspec
 
 from schemas.entities import (
     Alert,
@@ -69,7 +71,7 @@ class Source:
     timestamp_ms: int
 
 
-class Logged(NamedTuple):
+class Logged(msgspec.Struct, frozen=True, gc=False):
     """One record for the events topic; a tombstone has no value."""
 
     key: str
@@ -246,5 +248,6 @@ class Transaction:
         self._log(event, key, entity, self.state.entity(key))
 
     def _log(self, event: Event, key: str, entity: Entity, old: Entity | None) -> None:
-        value = self.state.evolve(event, key, entity, old)
+        value = self.state.encode(event)
+        self.state.evolve(key, value, entity, old)
         self.events.append(Logged(key, value, type(event).__name__))

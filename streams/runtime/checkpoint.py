@@ -120,16 +120,16 @@ class Checkpoint:
             self._dead_letter(partition.number, effect) for effect in effects if isinstance(effect, Bury)
         ]
         records += [
-            Outgoing(self._topics.tenants, 0, key.partition(":")[2].encode(), value)
-            for key, value, kind in events
-            if kind == TenantConfigured.__name__
+            Outgoing(self._topics.tenants, 0, event.key.partition(":")[2].encode(), event.value)
+            for event in events
+            if event.type == TenantConfigured.__name__
         ]
         records += quarantined
         return Draft(partition, positions, now_ms, events, effects, records)
 
     def _events(self, number: int, positions: Positions, events: Sequence[Logged]) -> list[Outgoing]:
         topic = self._topics.events
-        records = [Outgoing(topic, number, key.encode(), value) for key, value, _ in events]
+        records = [Outgoing(topic, number, event.key.encode(), event.value) for event in events]
         if records:
             # On the first one too: of a transaction that was cut off, the last may be missing.
             writer = {HEADER_WRITER: self._id.encode()}
@@ -330,12 +330,12 @@ def mark_after(mark: Mark, draft: Draft, last_offset: int | None) -> Mark:
     """The store's mark once the draft is applied."""
     if last_offset is None or not draft.events:
         return msgspec.structs.replace(mark, positions=draft.positions)
-    key, value, _ = draft.events[-1]
+    last = draft.events[-1]
     return msgspec.structs.replace(
         mark,
         complete_ms=draft.now_ms,
         last_offset=last_offset,
-        last_crc=fingerprint(key.encode(), value),
+        last_crc=fingerprint(last.key.encode(), last.value),
         last_event_ms=draft.now_ms,
         positions=draft.positions,
     )

@@ -230,6 +230,6 @@ class Turns:
 def is_in_log(draft: Draft, partition: Partition) -> bool:
     """Whether a draft's transaction was committed, as the replayed partition shows."""
     if draft.events:
-        key, value, _ = draft.events[-1]
-        return partition.mark.last_crc == fingerprint(key.encode(), value)
+        last = draft.events[-1]
+        return partition.mark.last_crc == fingerprint(last.key.encode(), last.value)
     return partition.committed >= draft.positions

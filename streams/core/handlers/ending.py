@@ -78,7 +78,7 @@ def closes_job(tx: Transaction, job: Job, execution: Execution) -> bool:
         job.schedule.kind is ScheduleKind.ONCE
         and execution.execution_id == first_execution_id(job)
         and tx.state.moved(job) is None
-        and tx.state.is_only_open(execution)
+        and tx.state.has_one_open(job.tenant, job.job_id)
     )
 
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streams.core import keys
 from streams.core.counters import Counters
 from streams.core.invariants import InvariantError
 from streams.store.memory import MemoryStore
@@ -36,6 +37,15 @@ def test_what_a_transaction_changed_stands_in_the_store_at_its_end() -> None:
 def test_none_is_negative() -> None:
     with pytest.raises(InvariantError, match="negative"):
         Counters(Overlay(MemoryStore())).add(b"na", -1)
+
+
+def test_neither_of_two_numbers_in_one_is_negative() -> None:
+    counters = Counters(Overlay(MemoryStore()))
+    counters.add(b"na", keys.WAITING)
+    counters.add(b"na", keys.ACTIVE)
+    counters.add(b"na", -keys.ACTIVE)
+    with pytest.raises(InvariantError, match="negative"):
+        counters.add(b"na", -keys.ACTIVE)
 
 
 steps = st.one_of(

@@ -156,7 +156,12 @@ def breaker_key(tenant: str, target: str) -> str:
 
 def target_of(execution: Execution) -> str:
     """What a breaker stands for: where the execution is sent."""
-    return f"pool:{execution.pool}"
+    return target_pool(execution.pool)
+
+
+def target_pool(pool: str) -> str:
+    """The target that a pool is."""
+    return f"pool:{pool}"
 
 
 def alert_key(tenant: str, alert_id: str) -> str:

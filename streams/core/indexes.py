@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import chain, islice
-from typing import NamedTuple
+
+import msgspec
 
 from schemas import ids
 from schemas.entities import Cursor, Execution, ExecutionKind, ExecutionStatus, Job, WaitingFor
@@ -20,7 +21,7 @@ from streams.core.lifecycle import FINAL, JOB_FINAL
 from streams.store.overlay import Overlay
 
 
-class Standing(NamedTuple):
+class Standing(msgspec.Struct, frozen=True, gc=False):
     """What tells whether a job lives. `first`: a one-off's scheduled execution of this making of the job."""
 
     job: Job | None
@@ -136,22 +137,21 @@ class Indexes:
             return
         before = _standing(old) if old is not None else None
         now = _standing(new) if new is not None else None
-        if before is not now:
-            self._stand(either, before, None)
-            self._stand(either, now, b"")
         if old is not None and before is not None:
+            if before is not now:
+                self._stand(old, before, None)
             self._place(old, None)
         if new is not None and now is not None:
+            if before is not now:
+                self._stand(new, now, b"")
             self._place(new, b"")
         if either.kind is ExecutionKind.MANUAL and (old is None or new is None):
             kind = either.execution_id.rpartition(".")[2]
             entry = keys.manual(f"{either.tenant}/{either.job_id}", kind, either.execution_id)
             self._kv.put(entry, b"" if new is not None else None)
 
-    def _stand(self, execution: Execution, standing: bytes | None, value: bytes | None) -> None:
+    def _stand(self, execution: Execution, standing: bytes, value: bytes | None) -> None:
         """It comes to a standing in its job (value b""), or leaves it (None)."""
-        if standing is None:
-            return
         job_key = f"{execution.tenant}/{execution.job_id}"
         self._kv.put(keys.open_execution(job_key, standing, execution.execution_id), value)
         one = keys.ACTIVE if standing is keys.BUSY else keys.WAITING
@@ -159,10 +159,18 @@ class Indexes:
 
     def _place(self, execution: Execution, value: bytes | None) -> None:
         """Puts or deletes what follows from what it does or waits for while it is not final."""
-        counters, entry = _marks(execution)
+        tenant, add = execution.tenant, self.counters.add
         change = -1 if value is None else 1
-        for counter in counters:
-            self.counters.add(counter, change)
+        if execution.waiting_for is WaitingFor.WORKER:
+            prefix, backlog = _line(tenant, execution.pool, execution.priority)
+            add(backlog, change)
+            entry: bytes | None = keys.queued(prefix, execution.due_ms, execution.execution_id)
+        elif execution.status is ExecutionStatus.RUNNING:
+            for counter in _running(tenant, execution.pool):
+                add(counter, change)
+            entry = _claim(execution)
+        else:
+            entry = _set_aside(execution)
         if entry is not None:
             self._kv.put(entry, value)
         if execution.exclusion_group:
@@ -187,25 +195,23 @@ class Indexes:
         self.counters.add(keys.jobs_in_pool(job.tenant, job.pool), change)
 
 
-def _marks(execution: Execution) -> tuple[tuple[bytes, ...], bytes | None]:
-    """The counters of tenants and pools that an unfinished execution is part of, and the entry by which it is
-    found: by what it waits for, or by the claim that it runs for."""
+def _claim(running: Execution) -> bytes | None:
+    """The entry by which it is found for the claim that it runs for."""
+    if not running.claim_id:
+        return None
+    tenant = running.tenant
+    owner = ids.pool_key(tenant, running.pool).partition("/")[0]
+    return keys.claim(owner, running.worker_id, running.claim_id, tenant, running.execution_id)
+
+
+def _set_aside(execution: Execution) -> bytes | None:
+    """The entry of one that waits for something of its own."""
     tenant, execution_id = execution.tenant, execution.execution_id
-    if execution.waiting_for is WaitingFor.WORKER:
-        pool_key, priority = ids.pool_key(tenant, execution.pool), execution.priority
-        entry = keys.queue(pool_key, priority, tenant, execution.due_ms, execution_id)
-        return (keys.backlog(pool_key, priority, tenant),), entry
-    if execution.status is ExecutionStatus.RUNNING:
-        counters = _running(tenant, execution.pool)
-        if not execution.claim_id:
-            return counters, None
-        owner = ids.pool_key(tenant, execution.pool).partition("/")[0]
-        return counters, keys.claim(owner, execution.worker_id, execution.claim_id, tenant, execution_id)
     if execution.waiting_for is WaitingFor.OVERLAP:
-        return (), keys.blocked(f"{tenant}/{execution.job_id}", execution.scheduled_ms, execution_id)
+        return keys.blocked(f"{tenant}/{execution.job_id}", execution.scheduled_ms, execution_id)
     if execution.waiting_for is WaitingFor.BREAKER:
-        return (), keys.held_back(tenant, ids.target_of(execution), execution.due_ms, execution_id)
-    return (), None
+        return keys.held_back(tenant, ids.target_of(execution), execution.due_ms, execution_id)
+    return None
 
 
 def _group_entry(execution: Execution) -> bytes | None:
@@ -219,6 +225,13 @@ def _group_entry(execution: Execution) -> bytes | None:
 
 
 @lru_cache(maxsize=4_096)  # asked twice a run, and few pools are busy at a time
+def _line(tenant: str, pool: str, priority: str) -> tuple[bytes, bytes]:
+    """Where runnable executions stand: the prefix of their queue, and the counter of its entries."""
+    pool_key = ids.pool_key(tenant, pool)
+    return keys.queue_prefix(pool_key, priority, tenant), keys.backlog(pool_key, priority, tenant)
+
+
+@lru_cache(maxsize=4_096)  # the same
 def _running(tenant: str, pool: str) -> tuple[bytes, ...]:
     pool_key = ids.pool_key(tenant, pool)
     running = (keys.running_of_tenant(tenant), keys.running_in_pool(pool_key))
@@ -227,7 +240,7 @@ def _running(tenant: str, pool: str) -> tuple[bytes, ...]:
 
 def _living(standing: Standing) -> Job | None:
     """The job while it lives: until its own cursor or its first execution says that it is over."""
-    job, cursor, first = standing
+    job, cursor, first = standing.job, standing.cursor, standing.first
     if job is None or (first is not None and first.closes_job):
         return None
     if cursor is not None and cursor.incarnation == job.incarnation and cursor.status in JOB_FINAL:

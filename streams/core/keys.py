@@ -43,9 +43,9 @@ def queue_prefix(pool_key: str, priority: str, tenant: str) -> bytes:
     return b"q" + pool_key.encode() + b"\x00" + _PRIORITY[priority] + tenant.encode() + b"\x00"
 
 
-def queue(pool_key: str, priority: str, tenant: str, due_ms: int, execution_id: str) -> bytes:
-    """Runnable executions of a pool (`<owner>/<pool>`), by priority and tenant."""
-    return queue_prefix(pool_key, priority, tenant) + _TIME.pack(due_ms) + execution_id.encode()
+def queued(prefix: bytes, due_ms: int, execution_id: str) -> bytes:
+    """Runnable executions of a pool (`<owner>/<pool>`), by priority and tenant (`queue_prefix`)."""
+    return prefix + _TIME.pack(due_ms) + execution_id.encode()
 
 
 def queued_id(key: bytes, prefix: bytes) -> str:
@@ -71,7 +71,7 @@ def open_prefix(job_key: str, standing: bytes = b"") -> bytes:
 
 def open_execution(job_key: str, standing: bytes, execution_id: str) -> bytes:
     """Executions of a job that are not final; the busy ones first, so that one look finds them."""
-    return open_prefix(job_key, standing) + execution_id.encode()
+    return b"o" + job_key.encode() + b"\x00" + standing + execution_id.encode()
 
 
 def claim_prefix(owner: str, worker_id: str, claim_id: str) -> bytes:

@@ -7,6 +7,7 @@ each key is enough, in log order or after compaction. The bytes of the event are
 
 from __future__ import annotations
 
+from functools import lru_cache
 from itertools import islice
 from typing import Protocol
 
@@ -146,9 +147,14 @@ class State:
         found = self._get(ids.breaker_key(tenant, target))
         return found if isinstance(found, Breaker) else None
 
+    def breaker_of(self, execution: Execution) -> Breaker | None:
+        """That of the target to which an execution is sent."""
+        found = self._get(_breaker_key(execution.tenant, execution.pool))
+        return found if isinstance(found, Breaker) else None
+
     def is_probe(self, execution: Execution) -> bool:
         """Whether a breaker tries its target by this execution."""
-        breaker = self.breaker(execution.tenant, ids.target_of(execution))
+        breaker = self.breaker_of(execution)
         if breaker is None or breaker.status is not BreakerStatus.PROBING:
             return False
         return execution.execution_id in breaker.probes
@@ -197,7 +203,7 @@ class State:
 
     def active(self, tenant: str, job_id: str) -> int:
         """Executions of a job that are neither final nor waiting for another one of it."""
-        return self._unfinished(tenant, job_id) % keys.WAITING
+        return self.indexes.number(keys.unfinished(f"{tenant}/{job_id}")) % keys.WAITING
 
     def lease_until_ms(self, execution: Execution) -> int:
         """End of the current lease: by the grant or the newest heartbeat of its epoch."""
@@ -227,14 +233,11 @@ class State:
 
     def has_open(self, tenant: str, job_id: str) -> bool:
         """Whether the job has an unfinished execution."""
-        return self._unfinished(tenant, job_id) > 0
+        return self.indexes.number(keys.unfinished(f"{tenant}/{job_id}")) > 0
 
     def has_one_open(self, tenant: str, job_id: str) -> bool:
         """Whether the job's only unfinished execution is an active one."""
-        return self._unfinished(tenant, job_id) == keys.ACTIVE
-
-    def _unfinished(self, tenant: str, job_id: str) -> int:
-        return self.indexes.number(keys.unfinished(f"{tenant}/{job_id}"))
+        return self.indexes.number(keys.unfinished(f"{tenant}/{job_id}")) == keys.ACTIVE
 
     def in_line(self, tenant: str, job_id: str, limit: int) -> int:
         """How many executions wait for overlap within the queue limit, counted to `limit`."""
@@ -244,7 +247,7 @@ class State:
     def blocked(self, tenant: str, job_id: str, limit: int) -> list[str]:
         """Ids of executions that wait for an earlier one of the job, by scheduled time."""
         found: list[str] = []
-        if self._unfinished(tenant, job_id) < keys.WAITING:
+        if self.indexes.number(keys.unfinished(f"{tenant}/{job_id}")) < keys.WAITING:
             return found  # nearly always, and a scan costs ten times as much
         prefix = keys.blocked_prefix(f"{tenant}/{job_id}")
         for key, _ in self.kv.scan(prefix, keys.after(prefix)):
@@ -347,7 +350,7 @@ class State:
         if isinstance(told, Job):
             before = self._standing(old if isinstance(old, Job) else None)
         else:
-            before = now._replace(cursor=old if isinstance(old, Cursor) else None)
+            before = replace(now, cursor=old if isinstance(old, Cursor) else None)
         self.indexes.move_job(before, now)
 
     def _count_closed(self, execution: Execution, change: int) -> None:
@@ -408,6 +411,11 @@ def _lane_of_execution(execution: Execution) -> keys.Lane:
     if execution.status is ExecutionStatus.RUNNING:
         return keys.lane(Priority.NORMAL, execution.tenant)
     return keys.lane(Priority.LOW if execution.status in FINAL else execution.priority, execution.tenant)
+
+
+@lru_cache(maxsize=4_096)  # asked at each step of an execution, and few pools are busy at a time
+def _breaker_key(tenant: str, pool: str) -> str:
+    return ids.breaker_key(tenant, ids.target_pool(pool))
 
 
 def beginning(job: Job) -> Cursor:

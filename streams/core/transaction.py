@@ -124,14 +124,12 @@ class Transaction:
             raise InvariantError(f"{key}: the lease epoch fell")
         record = event(execution=execution, at_ms=self.now_ms, actor=self.actor, cause=self.cause)
         self._log(record, key, execution, old)
-        if old is not None:
-            self._note_places(old, execution)
+        if old is not None and execution.status is not ExecutionStatus.RUNNING:
+            self._note_places(old)
         return execution
 
-    def _note_places(self, old: Execution, new: Execution) -> None:
+    def _note_places(self, old: Execution) -> None:
         """Whether it gave up a lease, or its place in the queue other than for a lease."""
-        if new.status is ExecutionStatus.RUNNING:
-            return
         ran = old.status is ExecutionStatus.RUNNING
         if ran:
             self.freed.append((old.tenant, pool_key(old.tenant, old.pool)))
@@ -205,7 +203,7 @@ class Transaction:
 
     def forget(self, key: str) -> None:
         """A tombstone, if there is anything to forget."""
-        if self.state.knows(key):
+        if self.state.entity(key) is not None:
             self.state.forget(key)
             self.events.append(Logged(key, None, TOMBSTONE))
 

@@ -32,8 +32,7 @@ ROUNDS_MAX = 30
 
 def note_outcome(tx: Transaction, execution: Execution, *, failed: bool) -> None:
     """An attempt succeeded, or failed in a way that may be repeated. Cancels and expiries say nothing."""
-    tenant, target = execution.tenant, target_of(execution)
-    breaker = tx.state.breaker(tenant, target)
+    breaker = tx.state.breaker_of(execution)
     if breaker is not None and breaker.status is not BreakerStatus.CLOSED:
         if breaker.status is BreakerStatus.PROBING and execution.execution_id in breaker.probes:
             if failed:
@@ -41,7 +40,7 @@ def note_outcome(tx: Transaction, execution: Execution, *, failed: bool) -> None
             else:
                 _close(tx, breaker, "a probe went well")
         return
-    outcomes = tx.guards.outcomes
+    outcomes, tenant, target = tx.guards.outcomes, execution.tenant, target_of(execution)
     outcomes.add(tenant, target, execution.job_id, tx.now_ms, failed=failed)
     if not failed:
         return
@@ -59,14 +58,14 @@ def note_outcome(tx: Transaction, execution: Execution, *, failed: bool) -> None
 def note_beat(tx: Transaction, execution: Execution) -> None:
     """A probe that has been alive for long enough is as good as a success."""
     if tx.now_ms - execution.started_ms >= BEATS_MS and tx.state.is_probe(execution):
-        breaker = tx.state.breaker(execution.tenant, target_of(execution))
+        breaker = tx.state.breaker_of(execution)
         if breaker is not None:
             _close(tx, breaker, "a probe went well")
 
 
 def note_grant(tx: Transaction, execution: Execution) -> None:
     """While there is room among the probes, whoever is granted is one, first attempts too."""
-    breaker = tx.state.breaker(execution.tenant, target_of(execution))
+    breaker = tx.state.breaker_of(execution)
     if breaker is None or breaker.status is not BreakerStatus.PROBING:
         return
     if len(breaker.probes) < PROBES_MAX and execution.execution_id not in breaker.probes:

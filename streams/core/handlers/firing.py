@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+import msgspec
 from msgspec.structs import replace
 
 from schemas import ids
@@ -14,7 +13,7 @@ from streams.core.key_templates import render
 from streams.core.transaction import Transaction
 
 
-class Origin(NamedTuple):
+class Origin(msgspec.Struct, frozen=True, gc=False):
     """What sets an execution apart from the scheduled one of its instant."""
 
     execution_id: str

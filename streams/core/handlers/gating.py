@@ -7,7 +7,6 @@ granted, since much may have happened in between.
 from __future__ import annotations
 
 from schemas.entities import BreakerStatus, Execution, WaitingFor
-from schemas.ids import target_of
 from streams.core import keys
 from streams.core.limits import PROBES_MAX
 from streams.core.transaction import Transaction
@@ -41,7 +40,7 @@ def gate(tx: Transaction, execution: Execution) -> WaitingFor:
 
 def _is_held_back(tx: Transaction, execution: Execution) -> bool:
     """An open breaker of a pool holds back retries; while it probes, all but a few."""
-    breaker = tx.state.breaker(execution.tenant, target_of(execution))
+    breaker = tx.state.breaker_of(execution)
     if breaker is None or breaker.status is BreakerStatus.CLOSED:
         return False
     is_probe = execution.execution_id in breaker.probes or len(breaker.probes) < PROBES_MAX

@@ -90,7 +90,8 @@ class PoolOrder:
         if self._room == 0 or not any(self._heaps.values()):
             return None
         for priority in by_turn(self._fairness.step(self._pool_key, self._tx.state.last_token)):
-            line = self._first(self._heaps.get(priority, []))
+            heap = self._heaps.get(priority)
+            line = self._first(heap) if heap else None
             if line is not None:
                 self._waiting = None
                 line.left -= 1

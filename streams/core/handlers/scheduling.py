@@ -111,7 +111,8 @@ def shift(tx: Transaction, job: Job, cursor: Cursor) -> Cursor:
 def _settle_one_off(tx: Transaction, job: Job, cursor: Cursor, *, has_moved: bool) -> Cursor:
     """A one-off is its own catch-up: late is late, but what the misfire policy does not want is skipped. It
     needs no cursor event when it fires: its execution says so (`State.cursor`)."""
-    late_ms = tx.now_ms - _due(cursor)
+    due_at_ms = _due(cursor)
+    late_ms = tx.now_ms - due_at_ms
     reason = None
     if late_ms > MISFIRE_THRESHOLD_MS:
         if job.policies.misfire is MisfirePolicy.SKIP:
@@ -123,7 +124,7 @@ def _settle_one_off(tx: Transaction, job: Job, cursor: Cursor, *, has_moved: boo
     ran = has_moved and tx.state.execution(job.tenant, origin.execution_id) is not None
     waiting = overlap(tx, job) if reason is None and not ran else None
     if waiting is not None:
-        fire(tx, job, origin, cursor.next_ms, waiting, _due(cursor))
+        fire(tx, job, origin, cursor.next_ms, waiting, due_at_ms)
         if not has_moved:
             return behind(cursor)
         cursor = replace(cursor, runs=cursor.runs + 1)

@@ -1,7 +1,8 @@
 """Counters of a partition: numbers while a transaction lasts, written to the store once at its end.
 
-A herd moves the same few counters at each step. Owns what the transaction has read and changed of them, and
-the way back to a savepoint. Who scans counters has them written first.
+A herd moves the same few counters at each step, and the next transaction those of the last one. Owns what was
+read and changed of them, and the way back to a savepoint. A partition's engine is its store's only writer, so
+what is known stays right after a transaction. Who scans counters has them written first.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections.abc import Iterable
 from streams.core.invariants import InvariantError
 from streams.store.overlay import Overlay
 
+KNOWN_MAX = 8_192
+"""Counters known between two transactions (some 1.5 MB); if there are more, all are forgotten."""
 _BORROWED = 1 << 31
 """Of a counter that holds two numbers (`keys.unfinished`), this bit tells that the lower one is negative."""
 
@@ -70,10 +73,13 @@ class Counters:
     def write(self) -> None:
         """The end of the transaction: all that changed goes to the store."""
         self._write(dict(self._journal))
-        self.clear()
+        self._journal.clear()
+        self._scannable = 0
+        if len(self._known) > KNOWN_MAX:
+            self._known.clear()
 
     def clear(self) -> None:
-        """As if nothing had been read or changed."""
+        """The transaction is undone: as if nothing had been read or changed."""
         self._known.clear()
         self._journal.clear()
         self._scannable = 0

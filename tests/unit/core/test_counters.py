@@ -48,6 +48,23 @@ def test_neither_of_two_numbers_in_one_is_negative() -> None:
         counters.add(b"na", -keys.ACTIVE)
 
 
+def test_the_next_transaction_knows_what_the_last_one_knew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless that is too much to remember."""
+    kv = Overlay(base := MemoryStore())
+    counters = Counters(kv)
+    asked: list[bytes] = []
+    monkeypatch.setattr(base, "get", asked.append)
+    for _ in range(2):
+        counters.add(b"na", 1)
+        counters.write()
+        base.write(kv.take())
+    assert asked == [b"na"]
+    monkeypatch.setattr("streams.core.counters.KNOWN_MAX", 0)
+    counters.write()
+    assert counters.get(b"nb") == 0
+    assert asked == [b"na", b"nb"]
+
+
 steps = st.one_of(
     st.tuples(st.just("add"), st.sampled_from(KEYS)),
     st.tuples(st.just("take"), st.sampled_from(KEYS)),

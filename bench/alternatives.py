@@ -90,6 +90,7 @@ def _by_wheel(store: KeyValue, pending: int) -> int:
     lane = keys.lane(Priority.NORMAL, TENANT)
     for due_ms, key in _times(pending):
         timers.add(due_ms, lane, key)
+    timers.write()
     store.write(overlay.take())
     timers.written()
     taken = 0

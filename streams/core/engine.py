@@ -180,7 +180,7 @@ class Engine:
             self._answer(command, INTERNAL_ERROR)
 
     def fire(self, settled_ms: int, limit: int) -> bool:
-        """Handles due timers; True if there may be more due now."""
+        """Handles due timers, some more than `limit` at most; True if there may be more due now."""
         tx = self._open()
         tx.actor, tx.cause = "system", "time"
         self._settled_ms = settled_ms
@@ -188,7 +188,7 @@ class Engine:
         ended = self.state.leases.pop(min(settled_ms, tx.now_ms), limit)
         for key in (*ended, *visited):
             self._visit(tx, key)
-        more = len(visited) == limit or len(ended) == limit
+        more = len(visited) >= limit or len(ended) >= limit
         if self._rezoning and not more and not recompute_some(tx):
             self._record_meta(tx, self._rezoning)
             self._rezoning = 0

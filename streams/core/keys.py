@@ -207,9 +207,10 @@ def lane_prefix(stream: bytes, minute: int, lane: Lane) -> bytes:
     return minute_prefix(stream, minute) + lane.encode() + b"\x00"
 
 
-def timer(stream: bytes, filed_ms: int, lane: Lane, key: str) -> bytes:
-    """Time bucket entry: minute, lane, instant, and the log key of the entity to look at."""
-    return lane_prefix(stream, filed_ms // MINUTE_MS, lane) + _TIME.pack(filed_ms) + key.encode()
+def timer(stream: bytes, filed_ms: int, lane: Lane, log_keys: str) -> bytes:
+    """Time bucket entry: minute, lane, instant, and the log keys of the entities to look at, with a NUL
+    between any two. Since all of them are in it, no entry takes the place of another one."""
+    return lane_prefix(stream, filed_ms // MINUTE_MS, lane) + _TIME.pack(filed_ms) + log_keys.encode()
 
 
 def minute_of(timer_key: bytes) -> int:
@@ -217,7 +218,7 @@ def minute_of(timer_key: bytes) -> int:
 
 
 def split_timer(timer_key: bytes) -> tuple[Lane, int, str]:
-    """Lane, filed instant and log key of a time bucket entry."""
+    """Lane, filed instant and log keys of a time bucket entry."""
     end = timer_key.index(b"\x00", 6)
     lane = Lane(timer_key[6:end].decode())
     return lane, _TIME.unpack_from(timer_key, end + 1)[0], timer_key[end + 9 :].decode()

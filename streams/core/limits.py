@@ -71,7 +71,7 @@ PROBES_MAX = 3  # executions by which a breaker sees whether its target is well
 SWEEP_MS = 10_000  # how often pending executions are looked at for lateness
 WHEEL_AHEAD_MS = 60_000  # timers nearer than this sit in memory
 WHEEL_LANE_MAX = (
-    2_000  # per priority, tenant and minute; the rest stays in the store until these were handled
+    2_000  # entries per priority, tenant and minute; the rest stays in the store until these were handled
 )
 AFTER_ERROR_MS = 60_000  # what raised when its time came is looked at again, not in a tight loop
 INTEREST_MS = 15_000  # askers renew every 5 s: two may be lost

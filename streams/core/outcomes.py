@@ -39,7 +39,9 @@ class Outcomes:
 
     def add(self, tenant: str, target: str, job_id: str, now_ms: int, *, failed: bool) -> None:
         """An attempt ended."""
-        window = self._windows.setdefault((tenant, target), deque())
+        window = self._windows.get((tenant, target))
+        if window is None:
+            window = self._windows[tenant, target] = deque()
         now_sec = now_ms // 1_000
         if not window or window[-1].at_sec != now_sec:
             window.append(_Second(now_sec))

@@ -328,6 +328,8 @@ class State:
     def take(self) -> Batch:
         """The end of a transaction: its changes, for one write to the store beneath."""
         self.indexes.counters.write()
+        self.timers.write()
+        self.leases.write()
         return self.kv.take()
 
     def abort(self) -> None:

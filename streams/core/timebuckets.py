@@ -1,13 +1,14 @@
 """Time buckets and the timer wheel: which entities to look at when.
 
-The store keeps an entry per timer under `minute | lane | instant | key`; it is a hint, and the entity says
-what is really due. A lane is a priority and tenant. Entries of the next minute also sit in memory, a bounded
-number a lane and minute. A pass gives the priorities their turns, 16 : 4 : 1, and within one takes the lanes
-with due entries in turn, a bounded share of each, so that a million due entries of one hold up nobody. An
-entry is never filed at or before the instant that passes have reached, so nothing lands behind the scan; a
-finished minute is range-deleted, and scans start at persisted positions, never in front of tombstones
-(littlehorse#1742, camunda#57571). Two streams: lease ends advance by their own clock, since log lag is not
-death (architecture §5.9).
+The store keeps entries under `minute | lane | instant | keys`; they are hints, and the entity says what is
+really due. A lane is a priority and tenant. What one transaction files in a lane for the same instant shares
+entries: a herd falls due together, and what is decided together ends together. Entries of the next minute
+also sit in memory, a bounded number a lane and minute. A pass gives the priorities their turns, 16 : 4 : 1,
+and within one takes the lanes with due entries in turn, a bounded share of each, so that a million due
+entries of one hold up nobody. An entry is never filed at or before the instant that passes have reached, so
+nothing lands behind the scan; a finished minute is range-deleted, and scans start at persisted positions,
+never in front of tombstones (littlehorse#1742, camunda#57571). Two streams: lease ends advance by their own
+clock, since log lag is not death (architecture §5.9).
 """
 
 from __future__ import annotations
@@ -24,11 +25,13 @@ from streams.core.priorities import by_turn
 from streams.store.overlay import Overlay
 
 SHARE = 64
-"""Entries a lane may have in turn before the next one's."""
+"""Timers a lane may have in turn before the next one's; an entry that was begun is finished."""
+ENTRY_MAX = 16
+"""Timers of one entry."""
 
 
 class _Bucket:
-    """Near entries of one lane in one minute: (filed, log key). `more`: where further ones are stored."""
+    """Near entries of one lane in one minute: (filed, log keys). `more`: where further ones are stored."""
 
     __slots__ = ("heap", "more")
 
@@ -49,6 +52,7 @@ class TimeBuckets:
         self._served: dict[str, str] = dict.fromkeys(keys.PRIORITIES, "")  # the lane whose turn was the last
         self._step = 0  # turns of priorities so far
         self._added: list[tuple[int, Lane, str]] = []
+        self._filed: list[tuple[int, Lane, str]] = []
         self._loaded_to = 0  # first minute that is not in memory
         self._first = 0  # oldest minute that may have entries in the store
 
@@ -57,6 +61,7 @@ class TimeBuckets:
         self._buckets.clear()
         self._tops.clear()
         self._added.clear()
+        self._filed.clear()
         self._loaded_to = self._first = 0
         self._floor_ms = self._stored_floor()
 
@@ -69,9 +74,8 @@ class TimeBuckets:
         self._floor_ms = max(self._floor_ms, now_ms)
 
     def add(self, due_ms: int, lane: Lane, key: str) -> None:
-        """Files a timer."""
-        filed = max(due_ms, self._floor_ms + 1)
-        self._kv.put(keys.timer(self._stream, filed, lane, key), b"")
+        """Files a timer, with the others of its transaction."""
+        filed = due_ms if due_ms > self._floor_ms else self._floor_ms + 1
         self._added.append((filed, lane, key))
 
     def savepoint(self) -> int:
@@ -80,9 +84,22 @@ class TimeBuckets:
     def rollback(self, savepoint: int) -> None:
         del self._added[savepoint:]
 
+    def write(self) -> None:
+        """The end of the transaction: its timers become entries."""
+        together: dict[tuple[int, Lane], dict[str, None]] = {}
+        for filed, lane, key in self._added:
+            together.setdefault((filed, lane), {})[key] = None
+        self._added.clear()
+        for (filed, lane), found in together.items():
+            log_keys = list(found)
+            for at in range(0, len(log_keys), ENTRY_MAX):
+                entry = "\x00".join(log_keys[at : at + ENTRY_MAX])
+                self._kv.put(keys.timer(self._stream, filed, lane, entry), b"")
+                self._filed.append((filed, lane, entry))
+
     def written(self) -> None:
         """The transaction's entries are in the store: the near ones join the wheel."""
-        for filed, lane, key in self._added:
+        for filed, lane, key in self._filed:
             minute = filed // keys.MINUTE_MS
             if minute >= self._loaded_to:
                 continue
@@ -94,7 +111,7 @@ class TimeBuckets:
                 heappush(self._tops, (filed, minute, lane))
             if len(bucket.heap) == 2 * WHEEL_LANE_MAX:
                 self._cut(lane, bucket)
-        self._added.clear()
+        self._filed.clear()
 
     def _cut(self, lane: Lane, bucket: _Bucket) -> None:
         """Leaves the later half to the store."""
@@ -127,7 +144,8 @@ class TimeBuckets:
             self._loaded_to = min(minute, horizon + 1)
 
     def pop(self, now_ms: int, limit: int) -> list[str]:
-        """Log keys of due entries, at most `limit`, lanes in turn. Handled unless `reload` is called."""
+        """Log keys of due entries, lanes in turn, until there are `limit`: some more, since no entry is cut.
+        Handled unless `reload` is called."""
         self.load_ahead(now_ms)
         taken: list[str] = []
         due = self._due_minutes(now_ms)
@@ -176,10 +194,10 @@ class TimeBuckets:
         """One turn of a lane in one of its minutes; True if there is more due."""
         bucket = self._buckets[minute, lane]
         last = bucket.heap[0]
-        while share and bucket.heap and bucket.heap[0][0] <= now_ms:
+        enough = len(taken) + share
+        while len(taken) < enough and bucket.heap and bucket.heap[0][0] <= now_ms:
             last = heappop(bucket.heap)
-            taken.append(last[1])
-            share -= 1
+            taken += last[1].split("\x00")
             if not bucket.heap and bucket.more is not None:
                 self._load_bucket(minute, lane, bucket, bucket.more, now_ms)
         handled = keys.timer(self._stream, last[0], lane, last[1])
@@ -214,8 +232,8 @@ class TimeBuckets:
             if len(bucket.heap) == room:
                 bucket.more = key
                 break
-            _, filed, entity_key = keys.split_timer(key)
-            bucket.heap.append((filed, entity_key))
+            _, filed, log_keys = keys.split_timer(key)
+            bucket.heap.append((filed, log_keys))
         heapify(bucket.heap)
 
     def _drop_finished_minutes(self, now_ms: int) -> None:

@@ -467,9 +467,9 @@ def waiting_timers(world: World, key: str) -> list[int]:
     """Instants of the stored entries of a log key that no pass has taken yet."""
     found = []
     for entry, _ in world.store.scan(b"t", b"u"):
-        lane, filed_ms, entity_key = keys.split_timer(entry)
+        lane, filed_ms, log_keys = keys.split_timer(entry)
         position = keys.position(entry[1:2], keys.minute_of(entry), lane)
-        if entity_key == key and entry > (world.store.get(position) or b""):
+        if key in log_keys.split("\0") and entry > (world.store.get(position) or b""):
             found.append(filed_ms)
     return found
 

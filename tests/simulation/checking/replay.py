@@ -169,8 +169,8 @@ def _check_timers(what: str, store: KeyValue, readings: Readings) -> Iterator[st
     """Replay files a timer for the instant at which an entity has to be looked at."""
     filed = set()
     for key, _ in store.scan(b"t", b"u"):
-        _, at_ms, of = keys.split_timer(key)
-        filed.add((of, at_ms))
+        _, at_ms, log_keys = keys.split_timer(key)
+        filed |= {(of, at_ms) for of in log_keys.split("\0")}
     for key, value in store.scan(b"e", b"f"):
         event = readings.decode(value)
         if not isinstance(event, Event):

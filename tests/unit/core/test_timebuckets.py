@@ -24,9 +24,11 @@ def test_the_wheel_is_bounded_also_for_what_is_filed_while_it_turns() -> None:
     for at, due in enumerate(filed):
         buckets.add(due, LANE, f"k{at}")
         if at % 100 == 0:
+            buckets.write()
             store.write(kv.take())
             buckets.written()
             assert sum(len(b.heap) for b in buckets._buckets.values()) <= 2 * limits.WHEEL_LANE_MAX + 100
+    buckets.write()
     store.write(kv.take())
     buckets.written()
     popped: list[str] = []
@@ -52,6 +54,7 @@ class Timers:
         self.buckets.add(due_ms, lane, key)
 
     def write(self) -> None:
+        self.buckets.write()
         self.store.write(self.kv.take())
         self.buckets.written()
 
@@ -176,9 +179,39 @@ def test_memory_is_bounded_in_each_lane() -> None:
             timers.add(n, lane, f"{lane}-{n}")
     timers.write()
     timers.reopen()
-    timers.pop(10_000, 1)
+    popped = len(timers.pop(10_000, 1))
     assert timers.in_memory() <= len(lanes) * limits.WHEEL_LANE_MAX
-    popped = 1
     while got := timers.pop(10_000, 1_000):
         popped += len(got)
     assert popped == len(lanes) * 3 * limits.WHEEL_LANE_MAX
+
+
+def test_what_is_filed_together_for_one_instant_shares_entries_and_comes_once() -> None:
+    """None is lost or comes twice over a restart, whatever was filed for the same instant before or after."""
+    timers = Timers()
+    herd = [f"k{n:03}" for n in range(100)]
+    for key in (*herd, herd[0]):
+        timers.add(1_000, LANE, key)
+    timers.write()
+    assert len(list(timers.store.scan(b"t", b"u"))) == -(-100 // timebuckets.ENTRY_MAX)
+    for key in (herd[0], "other"):
+        timers.add(1_000, LANE, key)
+    timers.write()
+    first = timers.pop(1_000, 10)
+    assert 10 <= len(first) < 10 + timebuckets.ENTRY_MAX
+    timers.reopen()
+    popped = Counter([*first, *timers.pop(1_000, 1_000)])
+    assert popped == Counter([*herd, herd[0], "other"])
+    assert timers.pop(2_000, 1_000) == []
+
+
+def test_a_rollback_takes_back_what_was_filed_since() -> None:
+    timers = Timers()
+    timers.add(1_000, LANE, "kept")
+    before = timers.buckets.savepoint()
+    timers.add(1_000, LANE, "undone")
+    timers.buckets.rollback(before)
+    timers.write()
+    assert timers.pop(1_000, 10) == ["kept"]
+    timers.reopen()
+    assert timers.pop(1_000, 10) == []

@@ -1,8 +1,8 @@
 """Keys of a partition's store; big-endian numbers, so that byte order is due order.
 
 Entities stand under `e` and their log key, with the bytes of their newest event as value. All other
-families are indexes: functions of the entities (`a b c h j k n o q r x`), or bookkeeping of scans (`f p t`),
-which is outside the state hash. Tenants, pools and job ids never contain NUL (`schemas.ids`).
+families are indexes: functions of the entities (`a b c h j k n o q r x y`), or bookkeeping of scans
+(`f p t`), which is outside the state hash. Tenants, pools and job ids never contain NUL (`schemas.ids`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import struct
 from functools import lru_cache
 from typing import NewType
 
-FORMAT = 3
+FORMAT = 4
 """Of all keys and values here; another one makes local stores be rebuilt from the log."""
 CHECKPOINT = b"m\x00checkpoint"
 LAST_TOKEN = b"f\x00token"
@@ -120,6 +120,10 @@ def running_in_pool(pool_key: str) -> bytes:
 def running_in_shared(pool_key: str, tenant: str) -> bytes:
     """How many executions of the tenant run in a pool that is not its own."""
     return running_in_pool(pool_key) + b"\x00" + tenant.encode()
+
+
+BREAKERS, LEASES = b"yb", b"yl"
+"""How many records of circuit breakers and of heartbeats there are: if none, nobody need look for one."""
 
 
 def held_back_prefix(tenant: str, target: str) -> bytes:

@@ -128,12 +128,10 @@ class State:
 
     def lease(self, execution: Execution) -> Lease | None:
         """The newest heartbeat's record, of any epoch."""
+        if not self.indexes.number(keys.LEASES):
+            return None
         found = self._get(ids.lease_key(execution.tenant, execution.execution_id))
         return found if isinstance(found, Lease) else None
-
-    def expect_no_lease(self, execution: Execution) -> None:
-        """It is granted for the first time: nobody need look for a heartbeat's record in the store."""
-        self._decoded.keep(ids.lease_key(execution.tenant, execution.execution_id), None, 0)
 
     def expect_new(self, job: Job) -> None:
         """It takes an id that no job has: nobody need look for a cursor, which goes with its job, nor for an
@@ -149,6 +147,8 @@ class State:
 
     def breaker_of(self, execution: Execution) -> Breaker | None:
         """That of the target to which an execution is sent."""
+        if not self.indexes.number(keys.BREAKERS):
+            return None
         found = self._get(_breaker_key(execution.tenant, execution.pool))
         return found if isinstance(found, Breaker) else None
 
@@ -300,6 +300,10 @@ class State:
                 self._move_job(old, None)
             case Cursor() if old.status in JOB_FINAL:
                 self._move_job(old, None)
+            case Lease():
+                self.indexes.counters.add(keys.LEASES, -1)
+            case Breaker():
+                self.indexes.counters.add(keys.BREAKERS, -1)
 
     def evolve(self, key: str, value: bytes, entity: Entity, old: Entity | None) -> None:
         """An event happened: `value` are its bytes, `entity` what it carries, and `old` what stands under the
@@ -323,6 +327,10 @@ class State:
                 # Most only move, and then the job need not be read.
                 if entity.status in JOB_FINAL or (was is not None and was.status in JOB_FINAL):
                     self._move_job(was, entity)
+            case Lease() if old is None:
+                self.indexes.counters.add(keys.LEASES, 1)
+            case Breaker() if old is None:
+                self.indexes.counters.add(keys.BREAKERS, 1)
         self._file_timer(key, entity, old)
 
     def take(self) -> Batch:

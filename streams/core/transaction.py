@@ -37,7 +37,7 @@ from schemas.events import (
     TenantConfigured,
     entity_of,
 )
-from schemas.ids import alert_id, execution_key, job_key, key_of, pool_key
+from schemas.ids import alert_id, execution_key, job_key, key_of, lease_key, pool_key
 from streams.core.effects import Effect
 from streams.core.guards import Guards
 from streams.core.invariants import InvariantError
@@ -206,6 +206,11 @@ class Transaction:
         if self.state.entity(key) is not None:
             self.state.forget(key)
             self.events.append(Logged(key, None, TOMBSTONE))
+
+    def forget_lease(self, execution: Execution) -> None:
+        """The record of its heartbeats, if there is one."""
+        if self.state.lease(execution) is not None:
+            self.forget(lease_key(execution.tenant, execution.execution_id))
 
     def want_work(self, execution: Execution) -> None:
         """If the execution became runnable, its pool is matched at the end of the batch."""

@@ -6,7 +6,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from schemas import ids
 from schemas.entities import (
     Content,
     Execution,
@@ -62,7 +61,7 @@ def end(tx: Transaction, event: type[ExecutionEvent], execution: Execution, **ch
     closes = event is ExecutionCompleted and job is not None and closes_job(tx, job, execution)
     ended = replace(execution, finished_ms=tx.now_ms, closes_job=closes, **changes)
     tx.emit_execution(event, ended)
-    tx.forget(ids.lease_key(execution.tenant, execution.execution_id))
+    tx.forget_lease(execution)
     let_go_of_version(tx, execution, job)
     if job is None:
         unblock(tx, execution.tenant, execution.job_id)

@@ -32,6 +32,12 @@ from streams.core.transaction import Transaction
 def overlap(tx: Transaction, job: Job, policy: OverlapPolicy | None = None) -> WaitingFor | None:
     """What a new execution of the job waits for; None: it is skipped. `policy` None: the job's."""
     match policy or job.policies.overlap:
+        case OverlapPolicy.QUEUE:
+            if not tx.state.has_open(job.tenant, job.job_id):
+                return WaitingFor.WORKER
+            limit = job.policies.queue_limit
+            waiting = tx.state.in_line(job.tenant, job.job_id, limit)
+            return WaitingFor.OVERLAP if waiting < limit else None
         case OverlapPolicy.ALLOW:
             most = job.policies.max_concurrent
             is_full = most and tx.state.active(job.tenant, job.job_id) >= most
@@ -42,12 +48,6 @@ def overlap(tx: Transaction, job: Job, policy: OverlapPolicy | None = None) -> W
             for execution in tx.state.open_executions(job.tenant, job.job_id, ENTITIES_PER_COMMAND_MAX):
                 stop(tx, execution)
             return WaitingFor.OVERLAP if tx.state.active(job.tenant, job.job_id) else WaitingFor.WORKER
-        case OverlapPolicy.QUEUE:
-            if not tx.state.has_open(job.tenant, job.job_id):
-                return WaitingFor.WORKER
-            limit = job.policies.queue_limit
-            waiting = tx.state.in_line(job.tenant, job.job_id, limit)
-            return WaitingFor.OVERLAP if waiting < limit else None
 
 
 def wait_in_line(tx: Transaction, job: Job, policy: OverlapPolicy | None) -> WaitingFor | None:

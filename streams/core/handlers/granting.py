@@ -170,11 +170,7 @@ def _claim(tx: Transaction, execution: Execution, job: Job | None, credit: Credi
     )
     note_grant(tx, claimed)
     note_start(tx, execution)
-    progress = b""
-    if execution.lease_epoch:
-        progress = _progress(tx, claimed)
-    else:
-        tx.state.expect_no_lease(claimed)
+    progress = _progress(tx, claimed) if execution.lease_epoch else b""
     return Grant(execution=claimed, content=content, policies=policies, progress=progress)
 
 

@@ -24,7 +24,7 @@ def stop(tx: Transaction, execution: Execution) -> Execution:
         cancel_requested_ms=tx.now_ms,
         finished_ms=tx.now_ms,
     )
-    tx.forget(ids.lease_key(execution.tenant, execution.execution_id))
+    tx.forget_lease(execution)
     ended = tx.emit_execution(ExecutionCancelled, cancelled)
     let_go_of_version(tx, ended, tx.state.job(ended.tenant, ended.job_id))
     return ended

@@ -10,6 +10,7 @@ from schemas import codec
 from schemas.commands import Command
 from schemas.events import AlertRaised
 from streams.core.invariants import InvariantError
+from streams.core.timebuckets import ENTRY_MAX
 from streams.core.transaction import Source
 from streams.runtime.deciding import FIRE_STEP
 from streams.runtime.partition import GivenUp, PartitionState
@@ -53,7 +54,7 @@ def test_firing_ends_after_50_ms() -> None:
     world.run(process, steps=30)
     time.pass_ms(120_000)
     process.step()
-    assert world.types().count("ExecutionFired") == FIRE_STEP
+    assert FIRE_STEP <= world.types().count("ExecutionFired") < FIRE_STEP + ENTRY_MAX
     process.step()
     assert world.types().count("ExecutionFired") == 2 * FIRE_STEP
 

@@ -3,7 +3,7 @@
 # Java 17+ with Maven for a broker.
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo test quick check lint types contracts tests walk sim mutants chaos scenarios fuzz bench peers lock fmt clean
+.PHONY: help up compiled demo test quick check lint types contracts tests walk sim mutants chaos scenarios fuzz bench peers lock fmt clean
 
 # A distribution's Python first: it is built with all optimisations, and runs the server a quarter faster
 # than one that was compiled here in the usual way (docs/benchmarks.md).
@@ -34,6 +34,9 @@ $(VENV): requirements-dev.lock
 
 up: $(VENV) ## run the whole server in the foreground
 	@exec $(RUN) -m dev.up
+
+compiled: $(VENV) ## the engine as machine code, for up, demo, bench and peers, where there is a C compiler
+	@$(RUN) -m dev.compiled
 
 demo: $(VENV) ## a tour: start, schedule, kill, watch it go on
 	@exec $(RUN) -m dev.demo
@@ -82,7 +85,7 @@ fuzz: $(VENV) ## schemathesis against the OpenAPI description of a running serve
 mutants: $(VENV) ## deliberate breaks of the product, and how many seeds the simulation takes to find each (NAMES=)
 	@$(RUN) -m tests.simulation.mutants $(NAMES)
 
-bench: $(VENV) ## a quick set of benchmarks; docs/benchmarks.md says how to read them (8 minutes)
+bench: $(VENV) compiled ## a quick set of benchmarks; docs/benchmarks.md says how to read them (8 minutes)
 	@$(RUN) -m dev.kafka
 	@$(RUN) -m bench.core --registered 10000 100000
 	@$(RUN) -m bench.next_occurrence --hashed 200000
@@ -96,7 +99,7 @@ bench: $(VENV) ## a quick set of benchmarks; docs/benchmarks.md says how to read
 		$(RUN) -m bench.steady --shards $$shards && $(RUN) -m bench.herd -n 10000 --shards $$shards || exit 1; \
 	done
 
-peers: $(VENV) ## other schedulers under the same load in the same run (Go, Java, PostgreSQL; 15 minutes)
+peers: $(VENV) compiled ## other schedulers under the same load in the same run (Go, Java, PostgreSQL; 15 minutes)
 	@$(RUN) -m dev.kafka
 	@$(RUN) -m bench.peers
 

@@ -20,7 +20,7 @@ from bench.partition import TENANT
 from bench.service import Service, send
 from bench.usage import Usage
 from bench.wire import Refused
-from dev import processes
+from dev import compiled, processes
 from dev.kafka import find_or_start
 from dev.limits import lift
 from dev.server import PROCESSOR, ROOT
@@ -67,7 +67,12 @@ class Processors:
         self._processes[name] = processes.start(
             [sys.executable, *PROCESSOR[1:]],
             log=self.folder / f"{name}.log",
-            environment={**self._environment, "HORARIUM_INSTANCE": name, **(settings or {})},
+            environment={
+                **self._environment,
+                **compiled.environment(),
+                "HORARIUM_INSTANCE": name,
+                **(settings or {}),
+            },
             cwd=ROOT,
         )
 

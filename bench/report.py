@@ -1,6 +1,7 @@
 """What a result is: scenario, settings, machine, commit, date and figures, as one JSON line.
 
 `loadAverageBefore` tells how busy the machine was with other things: above 0.5, distrust every time.
+`compiled`: whether processors ran compiled (`dev.compiled`). An engine inside of the benchmark does not.
 
 Figures are numbers and booleans, in objects at most. With `--repeat` each run is printed and the medians are
 what counts. With `--save` the last line is appended to `bench/results/<scenario>.jsonl`. A result that is not
@@ -21,6 +22,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from dev import compiled
 from streams import collector
 from streams.ambient import wall_ms
 
@@ -83,6 +85,7 @@ def _result(scenario: str, settings: Mapping[str, Any], figures: Figures) -> dic
         "settings": dict(settings),
         "figures": figures,
         "machine": machine(),
+        "compiled": bool(compiled.environment()),
         "commit": commit(),
         "date": datetime.fromtimestamp(wall_ms() // 1000, UTC).isoformat().replace("+00:00", "Z"),
     }

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from dev import processes
+from dev import compiled, processes
 from dev.broker import HOST, LocalKafka, free_port
 from dev.kafka import find_or_start
 from dev.keys import OPERATOR_ROLE, load_or_make
@@ -158,7 +158,7 @@ class Server:
             self.bootstrap, self.broker = found.bootstrap, found.broker
             self._say(f"Kafka answers at {self.bootstrap}")
         for number in range(self._processors):
-            self.add(f"p{number}", PROCESSOR, {"HORARIUM_INSTANCE": f"p{number}"})
+            self.add(f"p{number}", PROCESSOR, {"HORARIUM_INSTANCE": f"p{number}", **compiled.environment()})
         self.add("projections", PROJECTIONS)
         self.add("api", API)
         for part in self.parts.values():

@@ -23,7 +23,7 @@ REZONED_TO = b"f\x00rezoned"
 _MINUTE = struct.Struct(">I")
 _TIME = struct.Struct(">Q")
 _PRIORITY = {"HIGH": b"\x00", "NORMAL": b"\x01", "LOW": b"\x02"}
-PRIORITIES = tuple(_PRIORITY)
+PRIORITIES: tuple[str, ...] = tuple(_PRIORITY)
 
 MINUTE_MS = 60_000
 

@@ -1,0 +1,134 @@
+"""The engine's inner modules as machine code: `make compiled`. Optional; what they do is the same.
+
+mypyc makes extension modules from a copy of `schemas` and `streams`, beside the Python files that they stand
+for. The copy's folder is named by a hash of all that goes into it, and gets that name when it is complete. So
+a processor is started from it only if it was made from today's sources; otherwise it runs those.
+"""
+
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from dev.jars import cache
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("schemas", "streams")
+PURE = "HORARIUM_PURE"
+"""Set: processors run the sources, compiled or not."""
+
+# What an execution goes through. Left out is what checks types itself (validation, varint), for compiled code
+# takes a bool for an int and makes a float of an int; what is weakly referred to (decoded); and a base of
+# classes that are left out (instants).
+_CORE = (
+    *("caps", "counters", "engine", "fairness", "guards", "indexes", "keys", "late", "lifecycle", "outcomes"),
+    *("parking", "priorities", "rates", "state", "timebuckets", "transaction"),
+)
+_HANDLERS = (
+    *("answering", "breaking", "ending", "firing", "following", "gating", "granting", "leasing", "ordering"),
+    *("outcome", "parcels", "scheduling", "timing", "vacating"),
+)
+MODULES = (
+    "schemas/ids.py",
+    *(f"streams/core/{name}.py" for name in _CORE),
+    *(f"streams/core/handlers/{name}.py" for name in _HANDLERS),
+    "streams/store/overlay.py",
+    "streams/store/sorted_keys.py",
+)
+_OPTIONS = ("--strict", "--explicit-package-bases", "--namespace-packages")
+_SETTINGS = {"MYPYC_OPT_LEVEL": "2", "MYPYC_DEBUG_LEVEL": "0", "MYPYC_MULTI_FILE": "1"}
+
+
+class CompileError(Exception):
+    """It could not be compiled; the message is the compiler's."""
+
+
+def environment() -> dict[str, str]:
+    """What a processor is told so that it runs compiled; nothing if it is to run the sources."""
+    made = folder()
+    if os.environ.get(PURE) or not made.exists():
+        return {}
+    # Safe path: or the folder in which it is started, with the sources, would come first.
+    return {"PYTHONPATH": os.pathsep.join([str(made), str(ROOT)]), "PYTHONSAFEPATH": "1"}
+
+
+def folder(root: Path = ROOT) -> Path:
+    """Where the modules are, or would be, that are compiled from today's sources."""
+    return cache() / "compiled" / _hash(root)
+
+
+def can_compile() -> bool:
+    """Whether there are a C compiler and Python's headers."""
+    compiler = (sysconfig.get_config_var("CC") or "cc").split()[0]
+    headers = Path(sysconfig.get_path("include")) / "Python.h"
+    return shutil.which(compiler) is not None and headers.exists()
+
+
+def build() -> Path:
+    """Compiles, unless that was done; the folder. Raises CompileError."""
+    made = folder()
+    if made.exists():
+        return made
+    made.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=made.parent) as name:
+        copy = Path(name) / "copy"
+        for source in _sources(ROOT):
+            target = copy / source.relative_to(ROOT)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, target)
+        made = folder(copy)  # a source may have changed just now
+        done = subprocess.run(
+            [sys.executable, "-m", "mypyc", *_OPTIONS, *MODULES],
+            cwd=copy,
+            env=os.environ | _SETTINGS,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise CompileError(done.stdout)
+        shutil.rmtree(copy / "build")
+        if not made.exists():  # another one may have been faster
+            copy.rename(made)
+    return made
+
+
+def _sources(root: Path) -> Iterator[Path]:
+    for package in PACKAGES:
+        for path in sorted((root / package).rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts:
+                yield path
+
+
+def _hash(root: Path) -> str:
+    digest = hashlib.sha256()
+    used = (sys.implementation.cache_tag, platform.python_version(), platform.machine(), version("mypy"))
+    digest.update(repr((used, MODULES, _OPTIONS, _SETTINGS)).encode())
+    for path in _sources(root):
+        digest.update(repr((str(path.relative_to(root)), path.read_bytes())).encode())
+    return digest.hexdigest()[:16]
+
+
+def main() -> None:
+    """The command line."""
+    if not can_compile():
+        print("No C compiler or no headers of Python: processors run as Python.")
+        return
+    if not folder().exists():
+        print("Compiling the engine (a minute or two)", flush=True)
+    try:
+        build()
+    except CompileError as error:
+        sys.exit(f"The engine was not compiled:\n{error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""The compiled engine (dev/compiled.py): used only if it is of today's sources, and decides the same."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dev import compiled
+from dev.compiled import ROOT
+
+SEEDS = (1, 2, 3, 4)
+"""Of the simulation, compared to the last byte of the log."""
+SUITES = (
+    "tests/properties/test_core.py",
+    "tests/properties/test_codec.py",
+    "tests/unit/schemas/test_codec.py",
+)
+
+_PRINTS = f"""\
+from streams.core import engine
+from tests.simulation.runs import run_seed
+print(engine.__file__)
+for seed in {SEEDS}:
+    result = run_seed(seed)
+    print(seed, result.events, result.print, *result.violations)
+"""
+
+
+@pytest.fixture
+def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout with one module, and a cache of its own."""
+    for package in compiled.PACKAGES:
+        (tmp_path / package).mkdir()
+    (tmp_path / "streams" / "some.py").write_text("NUMBER = 1\n")
+    monkeypatch.setattr(compiled, "ROOT", tmp_path)
+    monkeypatch.setattr(compiled.folder, "__defaults__", (tmp_path,))
+    monkeypatch.setenv("HORARIUM_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv(compiled.PURE, raising=False)
+    return tmp_path
+
+
+def test_processors_run_the_sources_where_nothing_is_compiled(sources: Path) -> None:
+    assert compiled.environment() == {}
+
+
+def test_what_was_compiled_from_other_sources_is_not_used(sources: Path) -> None:
+    made = compiled.folder()
+    made.mkdir(parents=True)
+    assert compiled.environment()["PYTHONPATH"].startswith(f"{made}{os.pathsep}")
+    (sources / "streams" / "some.py").write_text("NUMBER = 2\n")
+    assert compiled.environment() == {}
+    (sources / "streams" / "some.py").write_text("NUMBER = 1\n")
+    assert compiled.folder() == made
+    (sources / "schemas" / "more.py").touch()
+    assert compiled.environment() == {}
+
+
+def test_it_can_be_switched_off(sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled.folder().mkdir(parents=True)
+    monkeypatch.setenv(compiled.PURE, "1")
+    assert compiled.environment() == {}
+
+
+def test_what_is_compiled_exists() -> None:
+    assert [module for module in compiled.MODULES if not (ROOT / module).is_file()] == []
+
+
+@pytest.fixture(scope="module")
+def made() -> Path:
+    if not compiled.can_compile():
+        pytest.skip("no C compiler")
+    return compiled.build()
+
+
+def _run(paths: list[Path], *arguments: str) -> list[str]:
+    search = [*paths, ROOT, ROOT / "clients" / "python"]
+    environment = {"PYTHONPATH": os.pathsep.join(map(str, search)), "PYTHONSAFEPATH": "1"}
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=ROOT,
+        env=os.environ | environment | {"PYTHONHASHSEED": "0"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout.splitlines()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_simulated_cluster_writes_the_same_log(made: Path) -> None:
+    """Every record of every partition, under crashes, zombies and lost messages."""
+    (from_source, *expected), (from_extension, *found) = _run([], "-c", _PRINTS), _run([made], "-c", _PRINTS)
+    assert from_source == str(ROOT / "streams" / "core" / "engine.py")
+    assert Path(from_extension).is_relative_to(made)
+    assert not from_extension.endswith(".py")
+    assert found == expected
+    assert len(found) == len(SEEDS)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_suites_of_engine_and_codec_hold_when_compiled(made: Path) -> None:
+    search = " ".join(map(str, (made, ROOT, ROOT / "clients" / "python")))
+    _run([made], "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", f"pythonpath={search}", *SUITES)

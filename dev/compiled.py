@@ -25,11 +25,11 @@ PURE = "HORARIUM_PURE"
 """Set: processors run the sources, compiled or not."""
 
 # What an execution goes through. Left out is what checks types itself (validation, varint), for compiled code
-# takes a bool for an int and makes a float of an int; what is weakly referred to (decoded); and a base of
+# takes a bool for an int and makes a float of an int; what is weakly referred to (room); and a base of
 # classes that are left out (instants).
 _CORE = (
-    *("caps", "counters", "engine", "fairness", "guards", "indexes", "keys", "late", "lifecycle", "outcomes"),
-    *("parking", "priorities", "rates", "state", "timebuckets", "transaction"),
+    *("caps", "counters", "decoded", "engine", "fairness", "guards", "indexes", "keys", "late", "lifecycle"),
+    *("outcomes", "parking", "priorities", "rates", "state", "timebuckets", "transaction"),
 )
 _HANDLERS = (
     *("answering", "breaking", "ending", "firing", "following", "gating", "granting", "leasing", "ordering"),

@@ -51,7 +51,6 @@ from schemas.ids import SHARED, TENANT, job_id_of
 from schemas.replies import CommandDone, ItemResult, WorkDone
 from schemas.topics import REPLY_PARTITIONS
 from streams.core import digest
-from streams.core.decoded import Room
 from streams.core.effects import Answer, Effect, Quarantine
 from streams.core.fairness import Fairness
 from streams.core.guards import Guards
@@ -72,6 +71,7 @@ from streams.core.invariants import InvariantError, invariant
 from streams.core.limits import SWEEP_MS, WHEEL_AHEAD_MS
 from streams.core.parking import Parking
 from streams.core.refusals import INTERNAL_ERROR, MISROUTED, Refusal, invalid
+from streams.core.room import Room
 from streams.core.state import Codec, State
 from streams.core.transaction import Logged, Router, Source, Transaction
 from streams.core.validation import check, refuse

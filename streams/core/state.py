@@ -37,7 +37,7 @@ from schemas.entities import (
 )
 from schemas.events import Event, entity_of
 from streams.core import keys
-from streams.core.decoded import Decoded, Room, Sized
+from streams.core.decoded import Decoded
 from streams.core.indexes import NO_JOB, Indexes, Standing
 from streams.core.invariants import InvariantError
 from streams.core.lifecycle import DISCARDED, FINAL, JOB_FINAL
@@ -48,6 +48,7 @@ from streams.core.limits import (
     ENTITIES_PER_COMMAND_MAX,
     FORGET_AFTER_MS,
 )
+from streams.core.room import Room, Sized
 from streams.core.timebuckets import TimeBuckets
 from streams.store.kv import Batch
 from streams.store.overlay import Overlay

@@ -10,8 +10,8 @@ from functools import partial
 
 from schemas import codec
 from streams.config import ProcessorSettings
-from streams.core.decoded import Room
 from streams.core.engine import Engine
+from streams.core.room import Room
 from streams.runtime.background import Background, Slices
 from streams.runtime.checkpoint import Checkpoint, Step
 from streams.runtime.late import LateReplies

@@ -5,7 +5,8 @@ from __future__ import annotations
 import gc
 
 from schemas.entities import Entity, PartitionMeta
-from streams.core.decoded import BYTES_EACH, BYTES_PER_ENCODED, ENCODED_MAX, Decoded, Room, Sized
+from streams.core.decoded import BYTES_EACH, BYTES_PER_ENCODED, ENCODED_MAX, Decoded
+from streams.core.room import Room, Sized
 
 SIZE = 100
 EACH = BYTES_EACH + BYTES_PER_ENCODED * SIZE
@@ -42,7 +43,7 @@ def test_a_process_keeps_no_more_than_its_room_in_whichever_partition() -> None:
     kept = [Decoded(room, Store().read) for _ in range(4)]
     for number in range(1_000):
         kept[number // 10 % 4].get(str(number))
-        assert sum(len(one._newer) + len(one._older) for one in kept) <= 20
+        assert sum(len(one._kept.newer) + len(one._kept.older) for one in kept) <= 20
     busy = Store()
     one = Decoded(room, busy.read)
     for _ in range(3):
@@ -68,7 +69,7 @@ def test_growth_counts() -> None:
     for number in range(100):
         kept.keep(str(number), None, 0)  # as registrations do: it is not there, and then it is
         kept.keep(str(number), entity(number), SIZE)
-        assert sum(size == SIZE for _, size in (*kept._newer.values(), *kept._older.values())) <= 21
+        assert sum(size == SIZE for _, size in (*kept._kept.newer.values(), *kept._kept.older.values())) <= 21
 
 
 def test_a_large_one_is_not_kept_nor_what_stood_there_before() -> None:
@@ -76,7 +77,7 @@ def test_a_large_one_is_not_kept_nor_what_stood_there_before() -> None:
     room = Room(20 * EACH)
     kept = Decoded(room, store.read)
     kept.keep("1", entity(5), SIZE)
-    kept.age()
+    kept._kept.age()
     kept.keep("1", entity(6), ENCODED_MAX + 1)
     assert kept.get("1") == entity(1)
     assert store.reads == ["1"]
@@ -85,7 +86,7 @@ def test_a_large_one_is_not_kept_nor_what_stood_there_before() -> None:
 def test_a_newer_value_hides_the_older_generation_s() -> None:
     kept = Decoded(Room(), Store().read)
     kept.keep("1", entity(5), SIZE)
-    kept.age()
+    kept._kept.age()
     kept.keep("1", None, 0)
     assert kept.get("1") is None
     kept.clear()

@@ -247,7 +247,7 @@ def test_a_large_payload_is_decided_without_being_kept() -> None:
     world = World()
     world.register(delay_sec=0, payload=b"x" * 200_000)
     job_key = ids.job_key(TENANT, "job-1")
-    assert job_key not in world.engine.state._decoded._newer
+    assert job_key not in world.engine.state._decoded._kept.newer
     assert world.knows_job()
     (grant,) = world.claim("A")
     assert len(grant.content.payload) == 200_000

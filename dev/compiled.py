@@ -120,12 +120,12 @@ def _hash(root: Path) -> str:
 def main() -> None:
     """The command line."""
     if not can_compile():
-        print("No C compiler or no headers of Python: processors run as Python.")
+        print("No C compiler or no headers of Python: processors run the sources.")
         return
     if not folder().exists():
         print("Compiling the engine (a minute or two)", flush=True)
     try:
-        build()
+        print(f"Processors run compiled, from {build()}")
     except CompileError as error:
         sys.exit(f"The engine was not compiled:\n{error}")
 

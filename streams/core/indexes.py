@@ -56,7 +56,9 @@ class Indexes:
         owner = pool_key.partition("/")[0]
         if owner != ids.SHARED:  # of one tenant alone, and a scan costs ten times as much as a look
             count = self.number(keys.backlog(pool_key, priority, owner))
-            return iter([(owner, count)] if count else [])
+            if count:
+                yield owner, count
+            return
         first = keys.backlog(pool_key, priority, "")
         end = keys.after(first)
         middle = keys.backlog(pool_key, priority, behind) + b"\x00" if behind else end
@@ -64,7 +66,8 @@ class Indexes:
         entries = self._kv.scan(first, middle)
         if behind:
             entries = chain(self._kv.scan(middle, end), entries)
-        return ((key[len(first) :].decode(), int.from_bytes(count, "big")) for key, count in entries)
+        for key, waiting in entries:
+            yield key[len(first) :].decode(), int.from_bytes(waiting, "big")
 
     def lines(self, behind: bytes, limit: int) -> list[tuple[bytes, str, str, str]]:
         """Key, pool, priority and tenant of what is runnable, behind a key; of all pools."""

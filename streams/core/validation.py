@@ -246,8 +246,14 @@ def _content(content: Content) -> Problems:
         yield from _text(field, value, limits.LABEL_VALUE_CHARS_MAX, needed=False)
 
 
-@lru_cache(maxsize=1_024)  # most jobs of a tenant have the same
 def _policies(policies: Policies) -> Problems:
+    longest = max(len(policies.exclusion_group), len(policies.idempotency_key_template))
+    # A refused text may be as long as a request: a thousand remembered ones would fill the memory.
+    return _known_problems(policies) if longest <= limits.KEY_CHARS_MAX else _policy_problems(policies)
+
+
+@lru_cache(maxsize=1_024)  # most jobs of a tenant have the same
+def _known_problems(policies: Policies) -> Problems:
     return tuple(_policy_problems(policies))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -145,6 +146,21 @@ def test_bad_registrations_name_the_field_and_write_nothing(kw: dict[str, object
     assert answer.status == 400
     assert field in [problem.field for problem in answer.errors]
     assert world.log == []
+
+
+@pytest.mark.parametrize("field", ["exclusion_group", "idempotency_key_template"])
+def test_checks_keep_no_long_text(field: str) -> None:
+    """What is refused may be as long as a request, and whoever sends one may send a thousand."""
+    world, long = World(), 1_000_000
+    tracemalloc.start()
+    try:
+        for n in range(5):
+            policies: dict[str, Any] = {field: f"{n}" + "a" * long}
+            assert world.register("job-1", delay_sec=0, **policies).status == 400
+            world.replies.clear()
+        assert tracemalloc.get_traced_memory()[0] < long
+    finally:
+        tracemalloc.stop()
 
 
 def test_an_oversized_payload_is_413() -> None:

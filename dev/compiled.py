@@ -96,8 +96,11 @@ def build() -> Path:
         if done.returncode:
             raise CompileError(done.stdout)
         shutil.rmtree(copy / "build")
-        if not made.exists():  # another one may have been faster
+        try:
             copy.rename(made)
+        except OSError:
+            if not made.exists():  # it does if another one was faster
+                raise
     return made
 
 

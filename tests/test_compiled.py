@@ -64,6 +64,25 @@ def test_it_can_be_switched_off(sources: Path, monkeypatch: pytest.MonkeyPatch) 
     assert compiled.environment() == {}
 
 
+def test_of_two_that_compile_at_once_the_second_uses_what_the_first_made(
+    sources: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def compiles(command: list[str], *, cwd: Path, **_: object) -> subprocess.CompletedProcess[str]:
+        (cwd / "build").mkdir()
+        return subprocess.CompletedProcess(command, 0, "")
+
+    rename = Path.rename
+
+    def is_late(self: Path, target: Path) -> Path:
+        (target / "streams").mkdir(parents=True)
+        return rename(self, target)
+
+    monkeypatch.setattr(subprocess, "run", compiles)
+    monkeypatch.setattr(Path, "rename", is_late)
+    assert compiled.build() == compiled.folder()
+    assert [made.name for made in compiled.folder().parent.iterdir()] == [compiled.folder().name]
+
+
 def test_what_is_compiled_exists() -> None:
     assert [module for module in compiled.MODULES if not (ROOT / module).is_file()] == []
 

@@ -60,10 +60,12 @@ SCHEDULES: list[dict[str, Any]] = [
     {"cron": "*/4 * * * * *", "jitter_sec": 3},
     {"every_sec": 5, "max_runs": 3},
 ]
-INDEXES = (b"a", b"b", b"c", b"h", b"j", b"k", b"n", b"o", b"q", b"r", b"x")
+INDEXES = (b"a", b"b", b"c", b"h", b"j", b"k", b"n", b"o", b"q", b"r", b"x", b"y")
 SMALL = {
     "streams.core.timebuckets.WHEEL_LANE_MAX": 2,
     "streams.core.timebuckets.SHARE": 1,
+    "streams.core.timebuckets.ENTRY_MAX": 2,
+    "streams.core.counters.KNOWN_MAX": 1,
     "streams.core.handlers.granting.MATCHED_MAX": 1,
     "streams.core.handlers.ordering.READ_MIN": 1,
     "streams.core.handlers.cancelling.ENTITIES_PER_COMMAND_MAX": 1,

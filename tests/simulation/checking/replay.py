@@ -19,7 +19,7 @@ from streams.store.memory import MemoryStore
 from tests.simulation.history import Happened, History, Readings
 
 FIRED_MAX = 1_000
-FAMILIES = b"eabcjknoqrx"
+FAMILIES = b"eabchjknoqrxy"
 """Of the entities and of what are functions of them (`streams.core.keys`)."""
 Logged = tuple[str, bytes | None]
 

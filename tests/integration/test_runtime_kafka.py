@@ -212,8 +212,9 @@ def test_rule_10_a_process_that_starts_with_its_clock_ahead_fires_nothing_early(
         for number in range(10):
             world.register(f"later-{number}", delay_sec=1_800)
             world.register(f"soon-{number}", delay_sec=1)
-        step_until(clock.bounded, ahead)
-        assert clock.offset_from_brokers_ms() == pytest.approx(3_600_000, abs=1_000)
+        # The first answer may be slow, and tells no more than how slow it was; more of them follow.
+        hour_ahead = pytest.approx(3_600_000, abs=1_000)
+        step_until(lambda: clock.bounded() and clock.offset_from_brokers_ms() == hour_ahead, ahead)
         right, _ = in_process(world, "right", KafkaLog(kafka))
         step_until(lambda: len(fired(world)) == 10, ahead, right)
         assert not len(ahead.ownership)

@@ -22,6 +22,8 @@ OPAQUE = frozenset({"payload", "result", "progress"})
 LINES = frozenset({"error", "lines"})
 
 Path = tuple[str | int, ...]
+Trail = tuple["Trail", str | int] | None
+"""The way to a value; it shares its beginning with its neighbours' ways."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _CONTROL_IN_LINES = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
@@ -130,39 +132,46 @@ def _is_shallow(body: bytes) -> bool:
 
 
 def _faults(value: Any) -> Iterator[Fault]:
-    waiting: list[tuple[Path, Any]] = [((), value)]
+    waiting: list[tuple[int, Trail, Any]] = [(0, None, value)]
     while waiting:
-        path, node = waiting.pop()
+        depth, trail, node = waiting.pop()
         if isinstance(node, _Marked):
-            yield Fault(path, node.detail)
+            yield Fault(_path(trail), node.detail)
         elif isinstance(node, str):
-            yield from _text_faults(path, node)
-        elif isinstance(node, dict | list):
-            if len(path) >= NESTING_MAX:
-                yield Fault(path[:8], f"is nested deeper than {NESTING_MAX} levels")
-                continue
+            if not _is_plain(node):
+                yield from _text_faults(_path(trail), node)
+        elif depth >= NESTING_MAX:
+            yield Fault(_path(trail)[:8], f"is nested deeper than {NESTING_MAX} levels")
+        elif isinstance(node, dict):
             if isinstance(node, _Duplicated):
-                yield Fault((*path, node.repeated), "is given twice")
-            if isinstance(node, dict):
-                for key, child in node.items():
-                    if not key.isascii() or not key.isprintable():
-                        yield from _text_faults((*path, key), key)
-                    if isinstance(child, _COMPOUND):
-                        waiting.append(((*path, key), child))
-            else:
-                waiting += (
-                    ((*path, index), child)
-                    for index, child in enumerate(node)
-                    if isinstance(child, _COMPOUND)
-                )
+                yield Fault((*_path(trail), node.repeated), "is given twice")
+            for key, child in node.items():
+                if not _is_plain(key):
+                    yield from _text_faults((*_path(trail), key), key)
+                if isinstance(child, _COMPOUND):
+                    waiting.append((depth + 1, (trail, key), child))
+        elif isinstance(node, list):
+            for index, child in enumerate(node):
+                if isinstance(child, _COMPOUND):
+                    waiting.append((depth + 1, (trail, index), child))
+
+
+def _path(trail: Trail) -> Path:
+    path: list[str | int] = []
+    while trail is not None:
+        trail, part = trail
+        path.append(part)
+    return tuple(reversed(path))
 
 
 _COMPOUND = (str, dict, list, _Marked)
 
 
+def _is_plain(text: str) -> bool:
+    return text.isascii() and text.isprintable()
+
+
 def _text_faults(path: Path, text: str) -> Iterator[Fault]:
-    if text.isascii() and text.isprintable():
-        return
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:

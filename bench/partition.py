@@ -191,6 +191,7 @@ def registered(
             schedule=replace(found.job.schedule, run_at_ms=due_ms),
             content=replace(found.job.content, payload=_own_payload(number)),
             first_next_ms=due_ms,
+            first_due_ms=due_ms,
         )
         yield ids.job_key(TENANT, job_id), replace(found, job=job)
 

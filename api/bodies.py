@@ -27,9 +27,9 @@ BATCH_ITEMS_MAX = 1_000
 # Room for a payload in base64 and all other members.
 BODY_BYTES_MAX = PAYLOAD_BYTES_MAX * 2
 IN_LINE_BYTES_MAX = 128 * 1024
-"""Larger bodies are parsed in a thread, so that they do not hold up everybody else's requests."""
+IN_LINE_VALUES_MAX = 10_000
+"""A body with more of either is parsed in a thread, so that it does not hold up everybody else's requests."""
 
-_PLACE = re.compile(r"(?P<what>.*?)(?: - at `\$\.?(?P<where>.*)`)?", re.DOTALL)
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(.*)`", re.DOTALL)
 
@@ -52,15 +52,21 @@ async def receive(request: Request, limit: int = BODY_BYTES_MAX) -> bytes:
 async def read(request: Request, limit: int = BODY_BYTES_MAX) -> tuple[bytes, strict_json.Document]:
     """The body and its strict reading; 400 if it is no JSON object."""
     body = await receive(request, limit)
-    if len(body) > IN_LINE_BYTES_MAX:
-        return body, await asyncio.to_thread(parse, body)
-    return body, parse(body)
+    return body, await _parsed(body)
+
+
+async def _parsed(body: bytes) -> strict_json.Document:
+    if len(body) <= IN_LINE_BYTES_MAX and strict_json.values_at_most(body) <= IN_LINE_VALUES_MAX:
+        return parse(body)
+    return await asyncio.to_thread(parse, body)
 
 
 def parse(body: bytes) -> strict_json.Document:
-    """The strict reading of a body; 400 if it is no JSON object."""
+    """The strict reading of a body; 400 if it is no JSON object, 413 if it is too much."""
     try:
         document = strict_json.read(body)
+    except strict_json.TooManyValuesError:
+        raise too_large("body", strict_json.VALUES_MAX, "JSON values") from None
     except strict_json.NotJsonError as error:
         raise wrong("body", str(error)) from None
     if not isinstance(document.value, dict):
@@ -76,7 +82,7 @@ async def decoded(
     body = await receive(request)
     if not body.strip():
         body = b"{}"
-    document = parse(body) if len(body) <= IN_LINE_BYTES_MAX else await asyncio.to_thread(parse, body)
+    document = await _parsed(body)
     if document.faults:
         raise of_faults(document.faults)
     if check is not None:
@@ -115,9 +121,14 @@ def of_faults(faults: list[strict_json.Fault], skip: int = 0) -> Problem:
 
 
 class Items:
-    """A batch: each item's bytes and tree, and what the strict reading found in it, by item."""
+    """A batch: each item's bytes and tree, and what the strict reading found in it, by item. `beside` names
+    what may stand beside the items."""
 
-    def __init__(self, body: bytes, document: strict_json.Document, member: str) -> None:
+    def __init__(
+        self, body: bytes, document: strict_json.Document, member: str, beside: tuple[str, ...] = ()
+    ) -> None:
+        for name in document.value.keys() - {member, *beside}:
+            raise wrong(strict_json.name_of((name,)), "is not known here")
         tree = document.value.get(member)
         if not isinstance(tree, list):
             raise wrong(member, "is needed: a list of objects")
@@ -150,9 +161,11 @@ def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
 
 
 def _problem_of(message: str) -> FieldProblem:
-    match = _PLACE.fullmatch(message)
-    what, where = (match["what"], match["where"] or "") if match else (message, "")
-    where = where.replace("[...]", "")
+    what, at, where = message.rpartition(" - at `$")
+    if at:
+        where = where.removeprefix(".").removesuffix("`").replace("[...]", "")
+    else:
+        what, where = message, ""
     for pattern, detail in ((_UNKNOWN, "is not known here"), (_MISSING, "is needed")):
         if named := pattern.fullmatch(what):
             where, what = (f"{where}.{named[1]}" if where else named[1]), detail

@@ -17,7 +17,7 @@ from api.idempotency import RequestKey, item_key, key_of
 from api.jobs import Owner, first_version
 from api.models import BatchBody, BatchItem
 from api.openapi import described
-from api.problems import Problem, outcome_unknown, wrong
+from api.problems import Problem, outcome_unknown
 from api.registration import to_command
 from api.services import Services, services
 from schemas.commands import RegisterJob, RegisterMode
@@ -37,8 +37,6 @@ async def register_batch(request: Request, caller: Owner) -> Response:
     served = services(request)
     key = key_of(request)
     body, document = await bodies.read(request, BATCH_BYTES_MAX)
-    for name in document.value.keys() - {"jobs"}:
-        raise wrong(name, "is not known here")
     items = Items(body, document, "jobs")
     results: list[BatchResult | None] = [None] * len(items.trees)
     commands: list[tuple[int, RegisterJob]] = []

@@ -27,7 +27,7 @@ _PROBLEMS = {
     412: "`If-Match` names another version than the job has",
     428: "`If-Match` is needed: the version that the change is meant for",
     409: "The state of the thing does not allow it; `code` says why",
-    413: "Too large",
+    413: "Too large: in bytes, or a batch in JSON values",
     422: "`idempotency_key_reused`: the key came with another request before",
     429: "Too many; `Retry-After` says when to come back",
     503: "Not now; `code` says what is missing, `Retry-After` when to come back",

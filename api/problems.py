@@ -139,9 +139,9 @@ def of_job_id(job_id: str) -> None:
         raise not_found("job")
 
 
-def too_large(what: str, limit_bytes: int) -> Problem:
+def too_large(what: str, limit: int, unit: str = "bytes") -> Problem:
     """413 before anything reaches the log."""
-    detail = f"may be at most {limit_bytes} bytes"
+    detail = f"may be at most {limit} {unit}"
     return Problem(413, "too_large", f"{what} {detail}", (FieldProblem(field=what, detail=detail),))
 
 

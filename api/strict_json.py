@@ -1,7 +1,8 @@
 """Owns what JSON the edge accepts: one strict reading of a request's bytes, before any typed decoding.
 
 Parsers disagree about duplicate keys, NaN, numbers beyond a double, lone surrogates and depth, so whatever
-they disagree about is refused here and never reaches the log. Knows nothing of the members' meaning, except
+they disagree about is refused here and never reaches the log. What a value costs is bounded by their number,
+which is counted on the bytes before anything is made of them. Knows nothing of the members' meaning, except
 which ones hold a caller's own data (`OPAQUE`) or text of several lines (`LINES`).
 """
 
@@ -10,11 +11,17 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any, NamedTuple
 
 NESTING_MAX = 100
 """Deeper than any real document, and far from the recursion limits of every parser behind us."""
+VALUES_MAX = 1_000_000
+"""Of one document, lists and objects included: more than fit into any request but a batch, and a thousand for
+each item of the largest batch."""
+FAULTS_MAX = 20_000
+"""As many as are shown of the largest batch, 20 an item; a document with more is refused as a whole."""
 
 # A caller's own data: delivered as sent, so escaped control characters are its business.
 OPAQUE = frozenset({"payload", "result", "progress"})
@@ -27,8 +34,21 @@ Trail = tuple["Trail", str | int] | None
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _CONTROL_IN_LINES = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+_SPACE = b" \t\r\n"
 _NO_BRACKETS = bytes(set(range(256)) - set(b"{}[]"))
 _DIGITS_MAX = 309  # the largest double has as many
+
+
+class _Rule(NamedTuple):
+    """Which characters a text may not have, and the members in which another rule holds."""
+
+    forbidden: re.Pattern[str] | None
+    members: Mapping[str | int, _Rule]
+
+
+_IN_OPAQUE = _Rule(None, {})
+_IN_LINES = _Rule(_CONTROL_IN_LINES, dict.fromkeys(OPAQUE, _IN_OPAQUE))
+_HERE = _Rule(_CONTROL, {**_IN_LINES.members, **dict.fromkeys(LINES, _IN_LINES)})
 
 
 class Fault(NamedTuple):
@@ -49,6 +69,10 @@ class NotJsonError(ValueError):
     """The bytes are no JSON document at all; the message says why."""
 
 
+class TooManyValuesError(ValueError):
+    """There are more than `VALUES_MAX` values in the document."""
+
+
 class _Marked:
     """Stands in the tree where a value was read that is not acceptable."""
 
@@ -62,8 +86,14 @@ class _Duplicated(dict[str, Any]):
     repeated: str
 
 
+_COMPOUND = frozenset({dict, list, _Duplicated, _Marked})
+_TOO_MANY_FAULTS = Fault((), f"has more than {FAULTS_MAX} faults")
+
+
 def read(body: bytes) -> Document:
-    """The document in the bytes. NotJsonError if there is none."""
+    """The document in the bytes. NotJsonError if there is none, TooManyValuesError if it is too much."""
+    if _has_too_many_values(body):
+        raise TooManyValuesError(f"has more than {VALUES_MAX} values")
     try:
         text = body.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -101,15 +131,35 @@ def read(body: bytes) -> Document:
         raise NotJsonError(f"not JSON: {error.msg} at line {error.lineno} column {error.colno}") from None
     except RecursionError:
         raise NotJsonError(f"nested deeper than {NESTING_MAX} levels") from None
-    return Document(value, list(_faults(value)) if marks or _needs_a_walk(body) else [])
+    if not marks and not _needs_a_walk(body):
+        return Document(value, [])
+    faults = list(islice(_faults(value), FAULTS_MAX + 1))
+    return Document(value, faults if len(faults) <= FAULTS_MAX else [_TOO_MANY_FAULTS])
+
+
+def values_at_most(body: bytes) -> int:
+    """No fewer than the values in a document, at next to no cost: marks in its texts are counted, too."""
+    # The first value of a list or object follows its bracket, any other one a comma.
+    return 1 + sum(map(body.count, (b",", b"[", b"{")))
+
+
+def _has_too_many_values(body: bytes) -> bool:
+    if values_at_most(body) <= VALUES_MAX:
+        return False
+    without_escapes = body.replace(b"\\\\", b"").replace(b'\\"', b"")
+    if without_escapes.count(b'"') > 4 * VALUES_MAX:
+        return True  # A value has a key and a text at most; so many are not worth the memory to cut them out.
+    texts_are_0 = b"0".join(without_escapes.translate(None, _SPACE).split(b'"')[::2])
+    return values_at_most(texts_are_0) - texts_are_0.count(b"[]") - texts_are_0.count(b"{}") > VALUES_MAX
 
 
 def name_of(path: Path) -> str:
     """The path as problems name it: `schedule.cron`, `jobs[3].labels`; "" for the document itself."""
     text = ""
     for part in path:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
-    return _CONTROL.sub("?", text).encode("utf-8", "replace").decode()[:200]
+        # A key may be as long as a body, and stand in the names of many faults.
+        text += f"[{part}]" if isinstance(part, int) else f".{part[:200]}" if text else part[:200]
+    return _CONTROL.sub("?", text[:200]).encode("utf-8", "replace").decode()
 
 
 def _needs_a_walk(body: bytes) -> bool:
@@ -132,28 +182,35 @@ def _is_shallow(body: bytes) -> bool:
 
 
 def _faults(value: Any) -> Iterator[Fault]:
-    waiting: list[tuple[int, Trail, Any]] = [(0, None, value)]
+    # The sender chooses how many values there are: only those that hold some cost more than a look.
+    waiting: list[tuple[int, Trail, Any, _Rule]] = []
+    if type(value) in _COMPOUND:
+        waiting.append((0, None, value, _HERE))
     while waiting:
-        depth, trail, node = waiting.pop()
-        if isinstance(node, _Marked):
+        depth, trail, node, rule = waiting.pop()
+        if type(node) is _Marked:
             yield Fault(_path(trail), node.detail)
-        elif isinstance(node, str):
-            if not _is_plain(node):
-                yield from _text_faults(_path(trail), node)
-        elif depth >= NESTING_MAX:
+            continue
+        if depth >= NESTING_MAX:
             yield Fault(_path(trail)[:8], f"is nested deeper than {NESTING_MAX} levels")
-        elif isinstance(node, dict):
-            if isinstance(node, _Duplicated):
-                yield Fault((*_path(trail), node.repeated), "is given twice")
-            for key, child in node.items():
-                if not _is_plain(key):
-                    yield from _text_faults((*_path(trail), key), key)
-                if isinstance(child, _COMPOUND):
-                    waiting.append((depth + 1, (trail, key), child))
-        elif isinstance(node, list):
-            for index, child in enumerate(node):
-                if isinstance(child, _COMPOUND):
-                    waiting.append((depth + 1, (trail, index), child))
+            continue
+        if type(node) is not list and (type(node) is _Duplicated or not "".join(node).isprintable()):
+            yield from _key_faults(trail, node, rule)
+        depth += 1
+        for part, child in enumerate(node) if type(node) is list else node.items():
+            if type(child) is str:
+                if not child.isprintable() and (detail := _text_fault(child, rule.members.get(part, rule))):
+                    yield Fault((*_path(trail), part), detail)
+            elif type(child) in _COMPOUND and (child or depth == NESTING_MAX):
+                waiting.append((depth, (trail, part), child, rule.members.get(part, rule)))
+
+
+def _key_faults(trail: Trail, node: dict[str, Any], rule: _Rule) -> Iterator[Fault]:
+    if isinstance(node, _Duplicated):
+        yield Fault((*_path(trail), node.repeated), "is given twice")
+    for key in node:
+        if detail := _text_fault(key, rule):
+            yield Fault((*_path(trail), key), detail)
 
 
 def _path(trail: Trail) -> Path:
@@ -164,21 +221,9 @@ def _path(trail: Trail) -> Path:
     return tuple(reversed(path))
 
 
-_COMPOUND = (str, dict, list, _Marked)
-
-
-def _is_plain(text: str) -> bool:
-    return text.isascii() and text.isprintable()
-
-
-def _text_faults(path: Path, text: str) -> Iterator[Fault]:
+def _text_fault(text: str, rule: _Rule) -> str:
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
-        yield Fault(path, "has a lone surrogate")
-        return
-    if any(part in OPAQUE for part in path):
-        return
-    forbidden = _CONTROL_IN_LINES if any(part in LINES for part in path) else _CONTROL
-    if forbidden.search(text):
-        yield Fault(path, "has control characters")
+        return "has a lone surrogate"
+    return "has control characters" if rule.forbidden is not None and rule.forbidden.search(text) else ""

@@ -73,10 +73,10 @@ _COMMANDS: dict[type[LeaseRef], Callable[..., WorkCommand]] = {
 async def heartbeats(request: Request, caller: Worker) -> Response:
     """Extends up to 1,000 leases of a worker."""
     body, document = await bodies.read(request, BATCH_BYTES_MAX)
-    worker_id = _known_members(document.value, "leases").get("workerId")
+    items = Items(body, document, "leases", beside=("workerId",))
+    worker_id = document.value.get("workerId")
     if not isinstance(worker_id, str):
         raise wrong("workerId", "is needed")
-    items = Items(body, document, "leases")
 
     def beat(index: int) -> tuple[str, LeaseRef]:
         lease = items.typed(index, LeaseItem)
@@ -97,10 +97,10 @@ async def heartbeats(request: Request, caller: Worker) -> Response:
 async def outcomes(request: Request, caller: Worker) -> Response:
     """Up to 1,000 successes and failures."""
     body, document = await bodies.read(request, BATCH_BYTES_MAX)
-    default = _known_members(document.value, "outcomes").get("workerId")
+    items = Items(body, document, "outcomes", beside=("workerId",))
+    default = document.value.get("workerId")
     if default is not None and not isinstance(default, str):
         raise wrong("workerId", "is a string")
-    items = Items(body, document, "outcomes")
 
     def outcome(index: int) -> tuple[str, LeaseRef]:
         tree = items.trees[index]
@@ -350,9 +350,3 @@ def _json(value: msgspec.Raw | UnsetType) -> bytes | None:
 
 def _without_lines(tree: dict[str, Any]) -> None:
     unsupported.check_members(tree, "lines")
-
-
-def _known_members(tree: dict[str, Any], items: str) -> dict[str, Any]:
-    for name in tree.keys() - {"workerId", items}:
-        raise wrong(name, "is not known here")
-    return tree

@@ -112,6 +112,17 @@ def test_a_huge_body_is_refused_at_once(http: httpx2.Client) -> None:
     assert http.post("/v1/jobs", json={"schedule": {"everySec": 60}}).status_code == 201
 
 
+def test_millions_of_values_are_refused_and_long_texts_are_not(http: httpx2.Client) -> None:
+    size = 8 * 1024 * 1024 - 1_000
+    lists = b'{"jobs": [{"schedule": {"everySec": 60}, "payload": ["\\n"' + b",[]" * (size // 3) + b"]}]}"
+    answer = http.post("/v1/jobs/batch", content=lists)
+    assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
+    assert answer.json()["detail"] == "body may be at most 1000000 JSON values"
+    job = {"schedule": {"everySec": 60}, "payload": ',[{"\n' * 36_000}
+    answer = http.post("/v1/jobs/batch", json={"jobs": [job] * 25})
+    assert {result["status"] for result in answer.json()["results"]} == {201}
+
+
 def test_operators_see_the_partitions(server: Server) -> None:
     answer = httpx2.get(f"{server.url}/v1/partitions", headers={"Authorization": "Bearer operator-key"})
     assert [p["state"] for p in answer.json()["partitions"]] == ["RUNNING"] * 4

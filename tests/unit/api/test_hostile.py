@@ -4,8 +4,13 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
+import pytest
+
+from api import bodies, strict_json
+from api.bodies import IN_LINE_BYTES_MAX, IN_LINE_VALUES_MAX
 from api.problems import MEDIA_TYPE
 from tests.unit.api.conftest import Api
 
@@ -275,6 +280,56 @@ async def test_a_bad_item_does_not_harm_its_neighbours(api: Api) -> None:
     assert again.json()["results"][0]["replayed"] is True
     one = await api.post("/v1/jobs", {"schedule": {"cron": "* * * * *"}}, idempotency="mine")
     assert one.json() == results[6]["job"]
+
+
+BATCHES = {
+    "/v1/jobs/batch": "jobs",
+    "/v1/executions/outcomes": "outcomes",
+    "/v1/executions/heartbeats": "leases",
+}
+
+
+async def test_odd_members_beside_the_items(api: Api) -> None:
+    for path, member in BATCHES.items():
+        for name, shown in {"\\ud800": "?", "\\u0000": "?", "a" * 3_000: "a" * 200}.items():
+            answer = await api.post(path, content=f'{{"{name}": 1, "workerId": "w", "{member}": []}}')
+            assert answer.status_code == 400, (path, answer.text)
+            assert answer.json()["errors"][0]["field"] in {shown, "workerId"}
+
+
+MIB = 1024 * 1024
+
+
+async def test_a_batch_of_more_values_than_any_honest_one(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    def filled(unit: str) -> str:
+        rest = '{"jobs": [{"schedule": {"everySec": 60}, "payload": ["\\n", 1]}]}'
+        return rest.replace(" 1]", unit * ((8 * MIB - len(rest)) // len(unit)) + " 1]")
+
+    marked = await api.post("/v1/jobs/batch", content=filled('"[{,[{,[{,",'))
+    assert marked.json()["results"][0]["status"] == 413  # the payload alone
+    monkeypatch.setattr("api.strict_json.json", None)  # nothing is decoded
+    for path in BATCHES:
+        for unit in ("[],", '{"a":[]},', "[[[[]]]],", '"",'):
+            answer = await api.post(path, content=filled(unit))
+            assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
+            assert answer.json()["detail"] == "body may be at most 1000000 JSON values"
+
+
+async def test_many_values_are_read_beside_the_loop(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[bool] = []
+    loop = threading.get_ident()
+
+    def parse(body: bytes) -> strict_json.Document:
+        seen.append(threading.get_ident() == loop)
+        return strict_json.read(body)
+
+    monkeypatch.setattr(bodies, "parse", parse)
+    for values in (10, IN_LINE_VALUES_MAX):
+        await api.post("/v1/jobs", {"schedule": {"everySec": 60}, "payload": [[]] * values})
+    assert seen == [True, False]
+    texts = {"schedule": {"everySec": 60}, "payload": "x" * IN_LINE_BYTES_MAX}
+    await api.post("/v1/jobs", texts)
+    assert seen == [True, False, False]
 
 
 async def test_a_batch_may_be_large_but_not_endless(api: Api) -> None:

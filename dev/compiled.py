@@ -1,7 +1,8 @@
 """The engine's inner modules as machine code: `make compiled`. Optional; what they do is the same.
 
 mypyc makes extension modules from a copy of `schemas` and `streams`, beside the Python files that they stand
-for. The copy's folder is named by a hash of all that goes into it, and gets that name when it is complete. So
+for. A few modules have a stand-in that is better as machine code (`dev.native`).
+The copy's folder is named by a hash of all that goes into it, and gets that name when it is complete. So
 a processor is started from it only if it was made from today's sources; otherwise it runs those.
 """
 
@@ -36,12 +37,15 @@ _HANDLERS = (
     *("outcome", "parcels", "scheduling", "timing", "vacating"),
 )
 MODULES = (
+    "schemas/encoders.py",
     "schemas/ids.py",
     *(f"streams/core/{name}.py" for name in _CORE),
     *(f"streams/core/handlers/{name}.py" for name in _HANDLERS),
     "streams/store/overlay.py",
     "streams/store/sorted_keys.py",
 )
+STAND_INS = {"schemas/encoders.py": "dev/native/encoders.py"}
+"""Source by the module in whose place it is compiled."""
 _OPTIONS = ("--strict", "--explicit-package-bases", "--namespace-packages")
 _SETTINGS = {"MYPYC_OPT_LEVEL": "2", "MYPYC_DEBUG_LEVEL": "0", "MYPYC_MULTI_FILE": "1"}
 
@@ -79,8 +83,8 @@ def build() -> Path:
     made.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=made.parent) as name:
         copy = Path(name) / "copy"
-        for source in _sources(ROOT):
-            target = copy / source.relative_to(ROOT)
+        for module, source in _sources(ROOT):
+            target = copy / module
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, target)
         made = folder(copy)  # a source may have changed just now
@@ -104,19 +108,22 @@ def build() -> Path:
     return made
 
 
-def _sources(root: Path) -> Iterator[Path]:
+def _sources(root: Path) -> Iterator[tuple[str, Path]]:
+    """Each file of the packages, by the name that it has in the copy, where stand-ins have taken places."""
     for package in PACKAGES:
         for path in sorted((root / package).rglob("*")):
             if path.is_file() and "__pycache__" not in path.parts:
-                yield path
+                name = path.relative_to(root).as_posix()
+                stand_in = root / STAND_INS.get(name, name)
+                yield name, stand_in if stand_in.is_file() else path
 
 
 def _hash(root: Path) -> str:
     digest = hashlib.sha256()
     used = (sys.implementation.cache_tag, platform.python_version(), platform.machine(), version("mypy"))
     digest.update(repr((used, MODULES, _OPTIONS, _SETTINGS)).encode())
-    for path in _sources(root):
-        digest.update(repr((str(path.relative_to(root)), path.read_bytes())).encode())
+    for name, path in _sources(root):
+        digest.update(repr((name, path.read_bytes())).encode())
     return digest.hexdigest()[:16]
 
 

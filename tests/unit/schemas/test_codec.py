@@ -105,7 +105,7 @@ def replace(record: Record, **changes: Any) -> Record:
         (replace(REGISTER, mode=JobStatus.ACTIVE), r"Invalid enum value 'ACTIVE' - at `\$\.mode`"),
         (replace(REGISTER, schedule=ScheduleSpec(delay_sec=True)), r"at `\$\.schedule\.delaySec`"),
         (replace(REGISTER, schedule=replace(SPEC, allow_past=1)), r"at `\$\.schedule\.allowPast`"),
-        (replace(REGISTER, schedule={"delaySec": 5}), "has no attribute"),
+        (replace(REGISTER, schedule={"delaySec": 5}), "has no attribute|expected ScheduleSpec, got dict"),
         (replace(REGISTER, content=replace(CONTENT, payload="x")), "str"),
         (replace(REGISTER, content=replace(CONTENT, labels={"a": 1})), r"labels"),
         (replace(REGISTER, content=replace(CONTENT, labels=None)), r"labels"),
@@ -135,7 +135,7 @@ def test_an_int_is_a_float_as_python_has_it() -> None:
         ({"replays": 0.0}, "got `float`"),
         ({"worker_id": b""}, "claimId|workerId|no attribute 'encode'"),
         ({"error": None}, "got `null`"),
-        ({"result": ""}, "a bytes-like object is required|expected a bytes-like"),
+        ({"result": ""}, "a bytes-like object is required|expected (a )?bytes"),
         ({"lease_end": WaitingFor.NOTHING}, "Invalid enum value 'NOTHING'"),
     ],
 )
@@ -149,7 +149,7 @@ def test_what_only_equals_a_default_is_refused_too(changes: dict[str, Any], reas
 def test_a_missing_record_is_refused_also_before_any_other_was_written() -> None:
     """None is not what was written last."""
     write = EncoderCompiler(avsc.record_classes()).compile(avsc.complete("horarium.commands.RegisterJob"))
-    with pytest.raises(AttributeError):
+    with pytest.raises((AttributeError, TypeError)):
         write(replace(REGISTER, policies=None))
 
 

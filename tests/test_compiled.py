@@ -29,6 +29,11 @@ for seed in {SEEDS}:
 """
 
 
+def _compiles_nothing(command: list[str], *, cwd: Path, **_: object) -> subprocess.CompletedProcess[str]:
+    (cwd / "build").mkdir()
+    return subprocess.CompletedProcess(command, 0, "")
+
+
 @pytest.fixture
 def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A checkout with one module, and a cache of its own."""
@@ -67,24 +72,37 @@ def test_it_can_be_switched_off(sources: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_of_two_that_compile_at_once_the_second_uses_what_the_first_made(
     sources: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def compiles(command: list[str], *, cwd: Path, **_: object) -> subprocess.CompletedProcess[str]:
-        (cwd / "build").mkdir()
-        return subprocess.CompletedProcess(command, 0, "")
-
     rename = Path.rename
 
     def is_late(self: Path, target: Path) -> Path:
         (target / "streams").mkdir(parents=True)
         return rename(self, target)
 
-    monkeypatch.setattr(subprocess, "run", compiles)
+    monkeypatch.setattr(subprocess, "run", _compiles_nothing)
     monkeypatch.setattr(Path, "rename", is_late)
     assert compiled.build() == compiled.folder()
     assert [made.name for made in compiled.folder().parent.iterdir()] == [compiled.folder().name]
 
 
 def test_what_is_compiled_exists() -> None:
-    assert [module for module in compiled.MODULES if not (ROOT / module).is_file()] == []
+    named = (*compiled.MODULES, *compiled.STAND_INS.values())
+    assert [module for module in named if not (ROOT / module).is_file()] == []
+    assert compiled.STAND_INS.keys() <= set(compiled.MODULES)
+
+
+def test_a_stand_in_belongs_to_what_is_compiled(sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is in the hash, and the copy has it in the module's place."""
+    monkeypatch.setattr(compiled, "STAND_INS", {"streams/some.py": "dev/native/some.py"})
+    monkeypatch.setattr(subprocess, "run", _compiles_nothing)
+    without = compiled.folder()
+    stand_in = sources / "dev" / "native" / "some.py"
+    stand_in.parent.mkdir(parents=True)
+    stand_in.write_text("NUMBER = 3\n")
+    made = compiled.build()
+    assert made == compiled.folder() != without
+    assert (made / "streams" / "some.py").read_text() == "NUMBER = 3\n"
+    stand_in.write_text("NUMBER = 4\n")
+    assert compiled.folder() != made
 
 
 def test_nothing_that_is_compiled_returns_a_generator_expression() -> None:
@@ -92,7 +110,7 @@ def test_nothing_that_is_compiled_returns_a_generator_expression() -> None:
     found = [
         f"{module}:{node.lineno}"
         for module in compiled.MODULES
-        for node in ast.walk(ast.parse((ROOT / module).read_text()))
+        for node in ast.walk(ast.parse((ROOT / compiled.STAND_INS.get(module, module)).read_text()))
         if isinstance(node, ast.Return) and isinstance(node.value, ast.GeneratorExp)
     ]
     assert found == []

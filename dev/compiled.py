@@ -3,9 +3,11 @@
 mypyc makes extension modules from a copy of `schemas` and `streams`, beside the Python files that they stand
 for. A few modules have a stand-in that is better as machine code (`dev.native`).
 The copy's folder is named by a hash of all that goes into it, and gets that name when it is complete. So
-a processor is started from it only if it was made from today's sources; otherwise it runs those.
+a processor is started from it only if it was made from today's sources; otherwise it runs those. Checkouts
+may share the cache: one compiles at a time, and clears away what nobody started a processor from for a week.
 """
 
+import fcntl
 import hashlib
 import os
 import platform
@@ -14,16 +16,21 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from dev.jars import cache
+from streams.ambient import wall_ms
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("schemas", "streams")
 PURE = "HORARIUM_PURE"
 """Set: processors run the sources, compiled or not."""
+UNUSED_SEC = 7 * 24 * 3600
+"""A folder of other sources from which no process was started for so long is removed. One that still runs has
+loaded all that it needs."""
 
 # What an execution goes through. Left out is what checks types itself (validation, varint), for compiled code
 # takes a bool for an int and makes a float of an int; what is weakly referred to (room); and a base of
@@ -47,6 +54,7 @@ MODULES = (
 STAND_INS = {"schemas/encoders.py": "dev/native/encoders.py"}
 """Source by the module in whose place it is compiled."""
 _OPTIONS = ("--strict", "--explicit-package-bases", "--namespace-packages")
+_UNFINISHED = "unfinished-"
 _SETTINGS = {"MYPYC_OPT_LEVEL": "2", "MYPYC_DEBUG_LEVEL": "0", "MYPYC_MULTI_FILE": "1"}
 
 
@@ -59,6 +67,7 @@ def environment() -> dict[str, str]:
     made = folder()
     if os.environ.get(PURE) or not made.exists():
         return {}
+    os.utime(made)  # in use
     # Safe path: or the folder in which it is started, with the sources, would come first.
     return {"PYTHONPATH": os.pathsep.join([str(made), str(ROOT)]), "PYTHONSAFEPATH": "1"}
 
@@ -77,11 +86,29 @@ def can_compile() -> bool:
 
 def build() -> Path:
     """Compiles, unless that was done; the folder. Raises CompileError."""
-    made = folder()
-    if made.exists():
-        return made
-    made.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=made.parent) as name:
+    parent = folder().parent
+    parent.mkdir(parents=True, exist_ok=True)
+    with _alone(parent):
+        made = folder()
+        if not made.exists():
+            made = _compile(parent)
+        os.utime(made)
+        _clear(made)
+    return made
+
+
+@contextmanager
+def _alone(parent: Path) -> Iterator[None]:
+    descriptor = os.open(parent, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)  # gone with its process, however that ends
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _compile(parent: Path) -> Path:
+    with TemporaryDirectory(prefix=_UNFINISHED, dir=parent) as name:
         copy = Path(name) / "copy"
         for module, source in _sources(ROOT):
             target = copy / module
@@ -100,12 +127,22 @@ def build() -> Path:
         if done.returncode:
             raise CompileError(done.stdout)
         shutil.rmtree(copy / "build")
-        try:
+        os.sync()  # or after a power cut the name may be there without all that it promises
+        if not made.exists():
             copy.rename(made)
-        except OSError:
-            if not made.exists():  # it does if another one was faster
-                raise
     return made
+
+
+def _clear(made: Path) -> None:
+    """Removes what builders that were killed left behind, and folders that nobody uses any more."""
+    for found in made.parent.iterdir():
+        if not found.name.startswith(_UNFINISHED):
+            if found == made or wall_ms() / 1000 - found.stat().st_mtime < UNUSED_SEC:
+                continue
+            # At once: half a folder must not be started from.
+            found = found.rename(found.with_name(_UNFINISHED + found.name))
+        # A compiler that outlived its builder may still write there; then the next one removes the rest.
+        shutil.rmtree(found, ignore_errors=True)
 
 
 def _sources(root: Path) -> Iterator[tuple[str, Path]]:

@@ -1,15 +1,19 @@
 """The compiled engine (dev/compiled.py): used only if it is of today's sources, and decides the same."""
 
 import ast
+import fcntl
 import os
+import shutil
 import subprocess
 import sys
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from dev import compiled
 from dev.compiled import ROOT
+from streams.ambient import wall_ms
 
 SEEDS = (1, 2, 3, 4)
 """Of the simulation, compared to the last byte of the log."""
@@ -27,11 +31,6 @@ for seed in {SEEDS}:
     result = run_seed(seed)
     print(seed, result.events, result.print, *result.violations)
 """
-
-
-def _compiles_nothing(command: list[str], *, cwd: Path, **_: object) -> subprocess.CompletedProcess[str]:
-    (cwd / "build").mkdir()
-    return subprocess.CompletedProcess(command, 0, "")
 
 
 @pytest.fixture
@@ -69,19 +68,88 @@ def test_it_can_be_switched_off(sources: Path, monkeypatch: pytest.MonkeyPatch) 
     assert compiled.environment() == {}
 
 
-def test_of_two_that_compile_at_once_the_second_uses_what_the_first_made(
-    sources: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def compiler(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Stands in for mypyc: makes nothing, at once; the folders in which it ran."""
+    ran: list[Path] = []
+
+    def compiles(command: list[str], *, cwd: Path, **_: object) -> subprocess.CompletedProcess[str]:
+        (cwd / "build").mkdir()
+        ran.append(cwd)
+        return subprocess.CompletedProcess(command, 0, "")
+
+    monkeypatch.setattr(subprocess, "run", compiles)
+    return ran
+
+
+def test_what_a_change_led_back_to_is_used_as_it_is(
+    sources: Path, compiler: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rename = Path.rename
+    """A source is changed between the look at its hash and the copy."""
+    made = compiled.build()
+    (sources / "streams" / "some.py").write_text("NUMBER = 2\n")
+    copy = shutil.copyfile
 
-    def is_late(self: Path, target: Path) -> Path:
-        (target / "streams").mkdir(parents=True)
-        return rename(self, target)
+    def copies_the_old(source: Path, target: Path) -> None:
+        copy(source, target)
+        target.write_text("NUMBER = 1\n")
 
-    monkeypatch.setattr(subprocess, "run", _compiles_nothing)
-    monkeypatch.setattr(Path, "rename", is_late)
-    assert compiled.build() == compiled.folder()
-    assert [made.name for made in compiled.folder().parent.iterdir()] == [compiled.folder().name]
+    monkeypatch.setattr(shutil, "copyfile", copies_the_old)
+    assert compiled.build() == made
+    assert len(compiler) == 2
+    assert _names(made.parent) == {made.name}
+
+
+def test_of_two_that_compile_at_once_the_second_uses_what_the_first_made(
+    sources: Path, compiler: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second: list[Future[Path]] = []
+    sync = os.sync
+
+    def another_begins() -> None:
+        second.append(pool.submit(compiled.build))
+        descriptor = os.open(compiled.folder().parent, os.O_RDONLY)
+        with pytest.raises(BlockingIOError):  # or it would not wait
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(descriptor)
+        sync()
+
+    with ThreadPoolExecutor() as pool:
+        monkeypatch.setattr(os, "sync", another_begins)
+        made = compiled.build()
+        assert [each.result(10) for each in second] == [made]
+    assert len(compiler) == 1
+    assert _names(made.parent) == {made.name}
+
+
+def test_what_a_killed_builder_left_is_removed(sources: Path, compiler: list[Path]) -> None:
+    made = compiled.build()
+    left = made.parent / f"{compiler[0].parent.name}-of-another"
+    (left / "copy" / "build").mkdir(parents=True)
+    assert compiled.build() == made
+    assert _names(made.parent) == {made.name}
+
+
+def test_folders_of_other_sources_are_removed_a_week_after_their_last_use(
+    sources: Path, compiler: list[Path]
+) -> None:
+    made = []
+    for number in range(3):
+        (sources / "streams" / "some.py").write_text(f"NUMBER = {number}\n")
+        made.append(compiled.build())
+    assert _names(made[0].parent) == {each.name for each in made}
+    long_ago = wall_ms() / 1000 - compiled.UNUSED_SEC - 1
+    for each in made:
+        os.utime(each, (long_ago, long_ago))
+    (sources / "streams" / "some.py").write_text("NUMBER = 1\n")
+    assert compiled.environment() != {}
+    (sources / "streams" / "some.py").write_text("NUMBER = 2\n")
+    assert compiled.build() == made[2]
+    assert _names(made[0].parent) == {made[1].name, made[2].name}
+
+
+def _names(folder: Path) -> set[str]:
+    return {found.name for found in folder.iterdir()}
 
 
 def test_what_is_compiled_exists() -> None:
@@ -90,10 +158,11 @@ def test_what_is_compiled_exists() -> None:
     assert compiled.STAND_INS.keys() <= set(compiled.MODULES)
 
 
-def test_a_stand_in_belongs_to_what_is_compiled(sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stand_in_belongs_to_what_is_compiled(
+    sources: Path, compiler: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is in the hash, and the copy has it in the module's place."""
     monkeypatch.setattr(compiled, "STAND_INS", {"streams/some.py": "dev/native/some.py"})
-    monkeypatch.setattr(subprocess, "run", _compiles_nothing)
     without = compiled.folder()
     stand_in = sources / "dev" / "native" / "some.py"
     stand_in.parent.mkdir(parents=True)

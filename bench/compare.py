@@ -1,4 +1,8 @@
-"""The newest saved result against the one before it, by scenario and settings: `python -m bench.compare`."""
+"""The newest saved result against the one before it that is like it: `python -m bench.compare`.
+
+Alike are results of one scenario, with the same settings, on the same machine, all with compiled processors
+or all without.
+"""
 
 from __future__ import annotations
 
@@ -7,26 +11,37 @@ import json
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bench.report import RESULTS
 
 WIDTH = 44
 
 
-def load(folder: Path) -> dict[tuple[str, str, str], list[dict[str, Any]]]:
-    """Results by scenario, settings and machine, in the order in which they were saved."""
-    found: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+class Like(NamedTuple):
+    """What results have in common that are compared."""
+
+    scenario: str
+    settings: str
+    machine: str
+    compiled: bool
+
+
+def load(folder: Path) -> dict[Like, list[dict[str, Any]]]:
+    """Results that are alike, in the order in which they were saved."""
+    found: dict[Like, list[dict[str, Any]]] = {}
     for path in sorted(folder.glob("*.jsonl")):
         for line in path.read_text().splitlines():
             result = json.loads(line)
             settings = " ".join(f"{name}={value}" for name, value in sorted(result["settings"].items()))
-            found.setdefault((result["scenario"], settings, machine_of(result)), []).append(result)
+            # Absent: no processor took part, or it was saved before any could be compiled.
+            like = Like(result["scenario"], settings, machine_of(result), result.get("compiled", False))
+            found.setdefault(like, []).append(result)
     return found
 
 
 def newest(folder: Path) -> dict[str, list[dict[str, Any]]]:
-    """The newest result of each setting by scenario, oldest first, of the machine that was measured last."""
+    """The newest of each that are alike, by scenario, oldest first, of the machine that was measured last."""
     found = sorted((results[-1] for results in load(folder).values()), key=lambda result: str(result["date"]))
     by_scenario: dict[str, list[dict[str, Any]]] = {}
     for result in found:
@@ -67,11 +82,12 @@ def main() -> None:
     parser.add_argument("scenario", nargs="*", help="only these")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder with the saved results")
     options = parser.parse_args()
-    for (scenario, settings, machine), results in load(options.results).items():
-        if options.scenario and scenario not in options.scenario:
+    for like, results in load(options.results).items():
+        if options.scenario and like.scenario not in options.scenario:
             continue
         before, now = (results[-2] if len(results) > 1 else None), results[-1]
-        sys.stdout.write(f"{scenario} {settings}\n  {machine}\n")
+        sys.stdout.write(f"{like.scenario} {like.settings}\n")
+        sys.stdout.write(f"  {like.machine}{', compiled' if like.compiled else ''}\n")
         if before is not None:
             sys.stdout.write(f"  before: {before['commit']} {before['date']}\n")
         sys.stdout.write(f"  now:    {now['commit']} {now['date']}\n")

@@ -116,11 +116,12 @@ def main() -> None:
         "--registered", type=int, nargs="*", default=[10_000, 1_000_000], help="further jobs, one scan each"
     )
     options = parser.parse_args()
-    report.run("core", report.only(options, n=options.n), lambda: measure_core(options.n))
+    report.run("core", report.only(options, n=options.n), lambda: measure_core(options.n), processors=False)
     for registered in options.registered:
         with TemporaryDirectory(prefix="horarium-bench-") as folder:
             given = report.only(options, registered=registered, due=options.due)
-            report.run("duescan", given, partial(measure_due_scan, registered, options.due, Path(folder)))
+            scan = partial(measure_due_scan, registered, options.due, Path(folder))
+            report.run("duescan", given, scan, processors=False)
 
 
 if __name__ == "__main__":

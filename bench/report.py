@@ -1,7 +1,8 @@
 """What a result is: scenario, settings, machine, commit, date and figures, as one JSON line.
 
 `loadAverageBefore` tells how busy the machine was with other things: above 0.5, distrust every time.
-`compiled`: whether processors ran compiled (`dev.compiled`). An engine inside of the benchmark does not.
+`compiled`: whether processors ran compiled (`dev.compiled`); absent where none took part, as for a peer, or
+where the benchmark runs the engine itself, from its sources.
 
 Figures are numbers and booleans, in objects at most. With `--repeat` each run is printed and the medians are
 what counts. With `--save` the last line is appended to `bench/results/<scenario>.jsonl`. A result that is not
@@ -51,8 +52,11 @@ def only(options: argparse.Namespace, **settings: Any) -> argparse.Namespace:
     return argparse.Namespace(repeat=options.repeat, save=options.save, **settings)
 
 
-def run(scenario: str, options: argparse.Namespace, measure: Callable[[], Figures]) -> Figures:
-    """Measures `--repeat` times, prints, saves; ends with 1 if a run was not valid."""
+def run(
+    scenario: str, options: argparse.Namespace, measure: Callable[[], Figures], *, processors: bool = True
+) -> Figures:
+    """Measures `--repeat` times, prints, saves; ends with 1 if a run was not valid. `processors`: whether any
+    take part."""
     # As every process of the server does: else the engine is measured with a collector that it never has,
     # and the load costs half as much again.
     collector.settle()
@@ -62,8 +66,8 @@ def run(scenario: str, options: argparse.Namespace, measure: Callable[[], Figure
     for number in range(options.repeat):
         runs.append(measure())
         if options.repeat > 1:
-            _print(_result(scenario, settings, runs[-1]) | {"run": number + 1})
-    result = _result(scenario, settings, median_of(runs))
+            _print(_result(scenario, settings, runs[-1], processors) | {"run": number + 1})
+    result = _result(scenario, settings, median_of(runs), processors)
     result |= {"runs": len(runs), "loadAverageBefore": load_average}
     _print(result)
     if not result["figures"].get(VALID, True):
@@ -79,13 +83,13 @@ def within_sec(count: int) -> float:
     return GIVEN_UP_SEC + count / GIVEN_UP_PER_SEC
 
 
-def _result(scenario: str, settings: Mapping[str, Any], figures: Figures) -> dict[str, Any]:
+def _result(scenario: str, settings: Mapping[str, Any], figures: Figures, processors: bool) -> dict[str, Any]:
     return {
         "scenario": scenario,
         "settings": dict(settings),
         "figures": figures,
         "machine": machine(),
-        "compiled": bool(compiled.environment()),
+        **({"compiled": bool(compiled.environment())} if processors else {}),
         "commit": commit(),
         "date": datetime.fromtimestamp(wall_ms() // 1000, UTC).isoformat().replace("+00:00", "Z"),
     }

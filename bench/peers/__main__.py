@@ -41,10 +41,12 @@ def measure(options: argparse.Namespace, peers: list[Peer]) -> Measured:
         settings: dict[str, Any] = {"system": system, "n": n}
         if scenario == "steady":
             settings["rate"] = options.rate
-        if system in {HTTP, KAFKA}:
+        ours = system in {HTTP, KAFKA}
+        if ours:
             settings |= layout(options, scenario, system)
+        given = report.only(options, **settings)
         try:
-            found[scenario, system] = report.run(f"peers-{scenario}", report.only(options, **settings), work)
+            found[scenario, system] = report.run(f"peers-{scenario}", given, work, processors=ours)
         except Refused as error:
             sys.stderr.write(f"{scenario}, {system}: {error}\n")
 

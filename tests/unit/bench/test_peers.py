@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
+import json
 from typing import Any
 
 import pytest
 
-from bench.peers.__main__ import HTTP, KAFKA, processors_of, ratios
-from bench.peers.driver import Seen, figures
+from bench import herd, processor, steady
+from bench.peers.__main__ import HTTP, KAFKA, measure, processors_of, ratios
+from bench.peers.driver import Peer, Seen, figures
 
 CPU = {"database": 3.0, "driver": 1.0}
 
@@ -71,3 +74,17 @@ def test_above_one_is_better_for_horarium() -> None:
     by_kafka = {"executionsPerSec": 2.0, "cpuPerJob": 2.0, "lateP50": 3.0, "lateP99": 6.0}
     by_http = {"executionsPerSec": 0.5, "cpuPerJob": 2.0, "lateP50": 0.25, "lateP99": 0.5}
     assert ratios(found) == {f"{KAFKA} to river": by_kafka, f"{HTTP} to river": by_http}
+
+
+def test_only_what_has_processors_says_whether_they_were_compiled(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for module in (herd, processor, steady):
+        monkeypatch.setattr(module, "measure", lambda _: {"valid": True})
+    monkeypatch.setattr(Peer, "measure", lambda *_: {"valid": True})
+    given = {"n": 10, "rate": 5, "seconds": 2, "shards": 8, "processors": 2, "repeat": 1, "save": False}
+    peer = Peer("river", lambda: [], lambda _: "")
+    measure(argparse.Namespace(only_peers=False, **given), [peer])
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["settings"]["system"] for line in lines] == [KAFKA, HTTP, "river"] * 2
+    assert ["compiled" in line for line in lines] == [True, True, False] * 2

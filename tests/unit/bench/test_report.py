@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from bench import compare
 from bench.compare import load, table
 from bench.report import median_of, run, spread, within_sec
 from bench.usage import per_unit_us
+from dev import compiled
 from streams import collector
 
 
@@ -58,22 +60,58 @@ def test_cpu_of_the_server_leaves_out_what_makes_the_load() -> None:
     assert each == {"p0": 2_000.0, "api": 1_000.0, "load": 5_000.0, "server": 3_000.0}
 
 
-def _result(per_sec: float, cores: int = 2) -> dict[str, Any]:
+def _result(per_sec: float, cores: int = 2, **more: Any) -> dict[str, Any]:
     return {
         "scenario": "herd",
         "settings": {"n": 10},
         "figures": {"perSec": per_sec, "late": {"p50": 1}, "valid": True},
         "machine": {"cpu": "x", "cores": cores},
+        "commit": f"c{per_sec}",
+        "date": "2026-11-30T20:00:00Z",
+        **more,
     }
 
 
+def _saved(folder: Path, *results: dict[str, Any]) -> Path:
+    (folder / "herd.jsonl").write_text("".join(f"{json.dumps(result)}\n" for result in results))
+    return folder
+
+
 def test_results_are_compared_within_one_scenario_setting_and_machine(tmp_path: Path) -> None:
-    lines = [_result(100), _result(5, cores=64), _result(150)]
-    (tmp_path / "herd.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    found = load(tmp_path)
+    found = load(_saved(tmp_path, _result(100), _result(5, cores=64), _result(150)))
     assert [len(results) for results in found.values()] == [2, 1]
     before, now = next(iter(found.values()))
     shown = list(table(before, now))
     assert len(shown) == 2
     assert "+50.0%" in shown[0]
     assert next(table(None, now)).split() == ["perSec", "150.00"]
+
+
+def test_compiled_processors_are_compared_with_compiled_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [
+        _result(100),
+        _result(200, compiled=True),
+        _result(110, compiled=False),
+        _result(300, compiled=True),
+    ]
+    monkeypatch.setattr("sys.argv", ["compare", "--results", str(_saved(tmp_path, *lines))])
+    compare.main()
+    sources, machine_code = capsys.readouterr().out.split("\n\n")[:2]
+    assert "before: c100" in sources
+    assert "compiled" not in sources
+    assert "+10.0%" in sources
+    assert "x, 2 cores, compiled\n  before: c200" in machine_code
+    assert "+50.0%" in machine_code
+
+
+@pytest.mark.parametrize("processors", [True, False])
+@pytest.mark.parametrize("made", [True, False])
+def test_a_result_says_whether_processors_that_took_part_were_compiled(
+    processors: bool, made: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(compiled, "environment", lambda: {"PYTHONPATH": "made"} if made else {})
+    run("some", argparse.Namespace(repeat=2, save=False), lambda: {"n": 1}, processors=processors)
+    for line in capsys.readouterr().out.splitlines():
+        assert json.loads(line).get("compiled") == (made if processors else None)

@@ -89,6 +89,18 @@ def test_a_file_has_the_fields_of_its_class(name: str) -> None:
     assert full_name(schema) == name
 
 
+def test_a_field_of_a_base_class_means_the_same_in_every_record() -> None:
+    meanings: dict[tuple[str, str], set[str]] = {}
+    for name, cls in avsc.record_classes().items():
+        docs_of = {field["name"]: field["doc"] for field in avsc.files()[name]["fields"]}
+        for field in msgspec.structs.fields(cls):
+            owner = next(
+                base for base in reversed(cls.__mro__) if field.name in vars(base).get("__annotations__", ())
+            )
+            meanings.setdefault((owner.__name__, field.name), set()).add(docs_of[field.encode_name])
+    assert {field: found for field, found in meanings.items() if len(found) > 1} == {}
+
+
 @pytest.mark.parametrize("name", sorted(defined(enum.Enum)))
 def test_an_enum_has_the_symbols_of_its_class(name: str) -> None:
     schema, members = avsc.files()[name], defined(enum.Enum)[name].__members__

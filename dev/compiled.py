@@ -44,6 +44,7 @@ _HANDLERS = (
     *("outcome", "parcels", "scheduling", "timing", "vacating"),
 )
 MODULES = (
+    "schemas/decoders.py",
     "schemas/encoders.py",
     "schemas/ids.py",
     *(f"streams/core/{name}.py" for name in _CORE),
@@ -51,7 +52,7 @@ MODULES = (
     "streams/store/overlay.py",
     "streams/store/sorted_keys.py",
 )
-STAND_INS = {"schemas/encoders.py": "dev/native/encoders.py"}
+STAND_INS = {f"schemas/{name}.py": f"dev/native/{name}.py" for name in ("decoders", "encoders")}
 """Source by the module in whose place it is compiled."""
 _OPTIONS = ("--strict", "--explicit-package-bases", "--namespace-packages")
 _UNFINISHED = "unfinished-"

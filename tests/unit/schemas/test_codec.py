@@ -233,7 +233,7 @@ def test_str_017_old_bytes_need_the_schema_that_wrote_them() -> None:
 
 
 def test_what_was_cut_off_is_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoders, "REPEATED", {"n.Foo"})
+    monkeypatch.setattr(decoders, "REPEATED", frozenset({"n.Foo"}))
     read = DecoderCompiler({"n.Foo": Foo}, {}).compile(FOO)
     assert read(b"\x06fo", 0)[1] == 4  # beyond the end: the caller refuses it
     assert read(b"\x06foo", 0) == (Foo(foo="foo"), 4)

@@ -1,4 +1,4 @@
-"""Work beside the loop: copying files to and from where snapshots are kept.
+"""Work beside the loop: what may wait for a disk, a network, or another process's transaction.
 
 Work is a generator: what it does between two `yield`s is one bounded slice, a file at most. A process gives
 slices to threads (`Threads`), since a slice may wait for a disk or a network; a simulation runs them in the
@@ -21,6 +21,12 @@ THREADS = 4
 """One snapshot is taken at a time; the others are for partitions that wait for theirs."""
 CLOSE_SEC = 2.0
 """For the slices that run when the process stops; beyond it they end with the process."""
+
+
+def once(call: Callable[[], T]) -> Work[T]:
+    """A single call as work: one slice."""
+    yield from ()
+    return call()
 
 
 class Cancelled(Exception):

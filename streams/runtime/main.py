@@ -61,7 +61,7 @@ def run(settings: ProcessorSettings, stop: Stop, on_step: Callable[[Step], None]
         stack.callback(log.close)
         objects = _snapshot_place(settings)
         processor = build(
-            settings, log, folder, times, telemetry, on_step, objects=objects, background=Threads()
+            settings, log, folder, times, telemetry, on_step, objects=objects, background=Threads
         )
         collector.settle()
         telemetry.info("processor started", partitions=settings.partitions, namespace=settings.namespace)

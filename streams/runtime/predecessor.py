@@ -14,11 +14,12 @@ Owns that judgement. May not know what a take-over does besides.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence, Set
 
 from schemas.replies import PartitionStatus
 from schemas.topics import HEADER_WRITER, Topics
-from streams.runtime.partition import Ambient, Codec, PartitionState
+from streams.runtime.background import Work
+from streams.runtime.partition import Codec, PartitionState
 from streams.runtime.telemetry import Telemetry
 from streams.transport.log import Isolation, Log, Record, TopicPartition
 
@@ -36,33 +37,48 @@ READ_SEC = 0.05
 
 
 class Predecessors:
-    """Used by one thread, in the rare case that a take-over has to wait."""
+    """Work for `background`, in the rare case that a take-over has to wait; used by one thread at a time."""
 
-    def __init__(
-        self, log: Log, topics: Topics, own_id: str, codec: Codec, ambient: Ambient, telemetry: Telemetry
-    ) -> None:
+    def __init__(self, log: Log, topics: Topics, own_id: str, codec: Codec, telemetry: Telemetry) -> None:
         self._log = log
         self._topics = topics
         self._own_id = own_id
         self._codec = codec
-        self._clock = ambient.clock
         self._telemetry = telemetry
+        self._ended: dict[str, int] = {}
+        """Who was ended, and when it had spoken last: ended again only if it has spoken since."""
 
-    def end_transaction(self, partition: int, ended: set[str]) -> None:
-        """Takes the ids of whoever may have left a transaction open, except those in `ended`, which grows."""
-        heard = self._last_heard()
-        for writer in {self._newest_writer(partition), self._last_owner(partition)} - ended:
-            if not writer or writer == self._own_id:
-                continue
-            silent_ms = self._clock.now_ms() - heard.get(writer, 0)
-            if silent_ms <= SILENT_MS:
-                continue
+    def end_transactions(self, partitions: Sequence[int], now_ms: int) -> Work[None]:
+        """Takes the ids of the dead ones that may have left a transaction open on these partitions.
+
+        Their last owners first, since one look at the statuses names them all. Only if that ends nobody the
+        events are read, partition by partition.
+        """
+        heard, owners = self._speakers()
+        yield
+        suspects = {owners.get(partition, "") for partition in partitions}
+        dead = self._dead(suspects, heard, now_ms)
+        if not dead:
+            for partition in partitions:
+                suspects.add(self._newest_writer(partition))
+                yield
+            dead = self._dead(suspects, heard, now_ms)
+        for writer in dead:
             self._telemetry.warning(
-                f"ending the transaction that {writer} left open; it is silent for {silent_ms} ms",
-                partition=partition,
+                f"ending the transaction that {writer} left open; it is silent for "
+                f"{now_ms - heard.get(writer, 0)} ms"
             )
             self._log.transactional_writer(writer).close()
-            ended.add(writer)
+            self._ended[writer] = heard.get(writer, 0)
+            yield
+
+    def _dead(self, suspects: Set[str], heard: Mapping[str, int], now_ms: int) -> list[str]:
+        """Those that are silent for too long and have not been ended."""
+        return sorted(
+            writer
+            for writer in suspects - {"", self._own_id}
+            if now_ms - heard.get(writer, 0) > SILENT_MS and self._ended.get(writer) != heard.get(writer, 0)
+        )
 
     def stopped(self) -> dict[int, str]:
         """Partitions that stood still when they were heard of last, and why. Raises LogError."""
@@ -90,17 +106,17 @@ class Predecessors:
             if isinstance(status, PartitionStatus) and status.owner:
                 yield status
 
-    def _last_owner(self, partition: int) -> str:
-        """Its last transaction may have held offsets only, which name nobody."""
-        writers = [self._writer_of(each.owner) for each in self._statuses() if each.partition == partition]
-        return next((writer for writer in reversed(writers) if writer != self._own_id), "")
-
-    def _last_heard(self) -> dict[str, int]:
+    def _speakers(self) -> tuple[dict[str, int], dict[int, str]]:
+        """When each writer was heard of last, and of each partition the last owner that is not us: its last
+        transaction may have held offsets only, which name nobody."""
         heard: dict[str, int] = {}
+        owners: dict[int, str] = {}
         for status in self._statuses():
             writer = self._writer_of(status.owner)
             heard[writer] = max(heard.get(writer, 0), status.at_ms)
-        return heard
+            if writer != self._own_id:
+                owners[status.partition] = writer
+        return heard, owners
 
     def _writer_of(self, owner: str) -> str:
         return f"{self._topics.namespace}.{owner}.0"

@@ -1,10 +1,10 @@
 """Brings owned partitions to life: a store to begin with, then the tail of the log.
 
-Per partition (architecture §4, §5.3): open and check a store (`starting`); fetch the committed offsets
-stably; only then ask for the read-uncommitted end of its events and the end of the tenants topic; replay to
-the one, read to the other; hand it over with the positions to go on from. Small steps, so that partitions
-that run are not held up, and every step leaves a store that says exactly what it holds: a restore can be
-ended anywhere and goes on there (STR-011).
+Per partition (architecture §4, §5.3): open and check a store (`starting`); learn where it stands, which may
+take long and is asked beside the loop (`inquiries`): the committed offsets, stably, then the read-uncommitted
+end of its events and the end of the tenants topic; replay to the one, read to the other; hand it over with
+the positions to go on from. Small steps, so that partitions that run are not held up, and every step leaves a
+store that says exactly what it holds: a restore can be ended anywhere and goes on there (STR-011).
 
 Owns the reader of `events`. May not know how partitions run, nor write to the log.
 """
@@ -15,18 +15,18 @@ import msgspec
 
 from schemas.events import Event
 from schemas.topics import HEADER_POSITION, Topics, unpack_positions
+from streams.runtime.inquiries import Inquiries, Standing
 from streams.runtime.late import LATE_MS
 from streams.runtime.mark import Mark, Positions, fingerprint, write_marked
 from streams.runtime.partition import Ambient, Codec, Partition
-from streams.runtime.predecessor import Predecessors
 from streams.runtime.restore import Restore, Stage, UnusableStore
 from streams.runtime.starting import StartingStores
 from streams.runtime.telemetry import Telemetry
 from streams.runtime.tenants import TenantDirectory
 from streams.transport.log import (
+    COMMITTED_WAIT_SEC,
     Isolation,
     Log,
-    LogError,
     LogFatal,
     LogRetriable,
     Reader,
@@ -34,8 +34,12 @@ from streams.transport.log import (
     TopicPartition,
 )
 
+UNSTABLE_MS = int(COMMITTED_WAIT_SEC * 1000)
 WAIT_MS = 500
-"""A predecessor that lives commits within far less; a longer wait means that it died in a transaction."""
+"""A predecessor that lives commits within far less; a longer wait, of offsets or of a replay, means that it
+died in a transaction. A replay may just wait for its turn."""
+OPEN_MS = 50
+"""Stores are opened for so long in one step, a store at least."""
 READ_RECORDS = 2_000
 APPLIED_RECORDS = 2_000
 """In one step of all replays: partitions that run wait for no more."""
@@ -56,28 +60,26 @@ class Recovery:
         self,
         log: Log,
         topics: Topics,
-        group: str,
         stores: StartingStores,
         codec: Codec,
         ambient: Ambient,
-        predecessors: Predecessors,
+        inquiries: Inquiries,
         tenants: TenantDirectory,
         telemetry: Telemetry,
     ) -> None:
         self._log = log
         self._topics = topics
-        self._group = group
         self._stores = stores
         self._codec = codec
         self._clock = ambient.clock
         self._monotonic_ms = ambient.monotonic_ms
-        self._predecessors = predecessors
+        self._inquiries = inquiries
         self._tenants = tenants
         self._telemetry = telemetry
         self._restores: dict[int, Restore] = {}
         self._reader: Reader | None = None
-        self._stopped: dict[int, str] = {}
         self._applicable = 0
+        self._open_until_ms = 0
 
     def __bool__(self) -> bool:
         return bool(self._restores)
@@ -85,22 +87,20 @@ class Recovery:
     def add(self, partition: Partition) -> None:
         """From nothing, or again after a transaction whose outcome is unknown."""
         if not self._restores:
-            self._look_for_stopped()
+            self._inquiries.look_for_stopped()
         self._restores[partition.number] = Restore(partition)
-
-    def _look_for_stopped(self) -> None:
-        """One look for all that come together; who stopped them could not record it."""
-        try:
-            self._stopped = self._predecessors.stopped()
-        except LogError as error:
-            self._telemetry.warning(f"whether partitions stood still is not known: {error}")
 
     def drop(self, number: int) -> None:
         """The partition is not ours any more, or stands still; what was applied stays in its store."""
         restore = self._restores.pop(number, None)
         if restore is not None:
-            self._stores.give_up(restore)
+            self._give_up(restore)
             self._assign()
+
+    def _give_up(self, restore: Restore) -> None:
+        self._stores.give_up(restore)
+        if restore.question is not None:
+            restore.question.wanted = False
 
     @property
     def replaying(self) -> bool:
@@ -109,8 +109,9 @@ class Recovery:
 
     def close(self) -> None:
         for restore in self._restores.values():
-            self._stores.give_up(restore)
+            self._give_up(restore)
         self._restores.clear()
+        self._inquiries.close()
         if self._reader is not None:
             self._reader.close()
             self._reader = None
@@ -119,13 +120,15 @@ class Recovery:
         """Partitions that are ready to run, and those that cannot be restored."""
         ready: list[Partition] = []
         failed: list[tuple[Partition, Exception]] = []
+        self._inquiries.step()
         records = self._poll(wait_sec)
         self._applicable = APPLIED_RECORDS
+        self._open_until_ms = self._monotonic_ms() + OPEN_MS
         for restore in list(self._restores.values()):
             number = restore.partition.number
             try:
                 self._advance(restore, records.get(number, []))
-                done = self._caught_up(restore) and self._knows_tenants(restore) and self._in_time(restore)
+                done = self._is_ready(restore)
                 if done:
                     self._finish(restore)
             except LogRetriable:
@@ -138,6 +141,14 @@ class Recovery:
                 ready.append(restore.partition)
             self.drop(number)
         return ready, failed
+
+    def _is_ready(self, restore: Restore) -> bool:
+        return (
+            self._caught_up(restore)
+            and self._knows_tenants(restore)
+            and self._in_time(restore)
+            and self._inquiries.knows_stopped()
+        )
 
     def _poll(self, wait_sec: float) -> dict[int, list[Record]]:
         if not self.replaying or self._reader is None:
@@ -155,13 +166,10 @@ class Recovery:
         return found
 
     def _advance(self, restore: Restore, records: list[Record]) -> None:
-        if restore.stage is Stage.OPEN and self._stores.open(restore):
-            restore.reading = False
-            restore.tail.clear()
-            restore.carried = restore.partition.mark.positions
-            restore.stage = Stage.STABLE
+        if restore.stage is Stage.OPEN:
+            self._open(restore)
         if restore.stage is Stage.STABLE:
-            self._fetch_stable(restore)
+            self._await_standing(restore)
         elif restore.stage is Stage.REPLAY:
             try:
                 self._replay(restore, records)
@@ -170,32 +178,43 @@ class Recovery:
                 restore.stage = Stage.OPEN
         self._show_progress(restore)
 
+    def _open(self, restore: Restore) -> None:
+        if self._monotonic_ms() <= self._open_until_ms and self._stores.open(restore):
+            restore.reading = False
+            restore.tail.clear()
+            restore.carried = restore.partition.mark.positions
+            restore.question = self._inquiries.ask(restore.partition.number)
+            restore.stage = Stage.STABLE
+
     # -- the log
 
-    def _fetch_stable(self, restore: Restore) -> None:
-        """First the stable offsets, then the end: no event of before them can be behind it (§5.3)."""
-        number = restore.partition.number
-        commands = TopicPartition(self._topics.commands, number)
-        work = TopicPartition(self._topics.work, number)
-        try:
-            found = self._log.committed(self._group, [commands, work])
-        except LogRetriable:
-            self._lose_patience(restore)
+    def _await_standing(self, restore: Restore) -> None:
+        answer = None if restore.question is None else restore.question.answer
+        if answer is None:
             return
-        restore.committed = Positions(found.get(commands, -1), found.get(work, -1))
-        restore.target = self._log.end_offset(self._events(restore.partition), Isolation.UNCOMMITTED)
-        restore.tenants_end = self._tenants.end_offset()
+        if isinstance(answer, LogRetriable):
+            restore.question = self._inquiries.ask(restore.partition.number)
+            self._lose_patience(restore, UNSTABLE_MS)
+        elif isinstance(answer, Exception):
+            raise answer
+        else:
+            restore.question = None
+            self._begin_replay(restore, answer)
+
+    def _begin_replay(self, restore: Restore, standing: Standing) -> None:
+        restore.standing = standing
         restore.stage = Stage.REPLAY
-        restore.partition.restore_remaining = max(0, restore.target - restore.partition.mark.next_offset)
-        self._telemetry.tail_at(restore.partition.number, restore.partition.restore_remaining)
+        partition = restore.partition
+        partition.restore_remaining = max(0, standing.target - partition.mark.next_offset)
+        self._telemetry.tail_at(partition.number, partition.restore_remaining)
         self._assign()
 
-    def _lose_patience(self, restore: Restore) -> None:
+    def _lose_patience(self, restore: Restore, wait_ms: int) -> None:
         """Waiting for the end of an open transaction: if it is a dead one's, it is ended (§5.5)."""
         now_ms = self._monotonic_ms()
-        if now_ms - restore.waiting_since_ms >= WAIT_MS:
+        if now_ms - restore.waiting_since_ms >= wait_ms:
             restore.waiting_since_ms = now_ms
-            self._predecessors.end_transaction(restore.partition.number, restore.ended)
+            self._inquiries.end_predecessor(restore.partition.number)
 
     def _assign(self) -> None:
         replaying = [each for each in self._restores.values() if each.stage is Stage.REPLAY]
@@ -231,8 +250,8 @@ class Recovery:
     def _remaining(self, restore: Restore) -> int:
         """Offsets that are to be read yet."""
         if self._reader is None:
-            return restore.target
-        return max(0, restore.target - self._reader.position(self._events(restore.partition)))
+            return restore.stands.target
+        return max(0, restore.stands.target - self._reader.position(self._events(restore.partition)))
 
     def _read(self, restore: Restore, records: list[Record]) -> None:
         restore.tail.read(records)
@@ -314,25 +333,29 @@ class Recovery:
                 # There is something to read: the reader gave other partitions theirs first.
                 restore.waiting_since_ms = now_ms
             # Events sent in a transaction that never got to its offsets hold the replay back, nothing else.
-            self._lose_patience(restore)
+            self._lose_patience(restore, WAIT_MS)
         return False
 
     def _knows_tenants(self, restore: Restore) -> bool:
         """Settings that the predecessor decided by hold here too: what it said is closed stays closed."""
-        return self._tenants.has_reached(restore.tenants_end)
+        return self._tenants.has_reached(restore.stands.tenants_end)
 
     def _finish(self, restore: Restore) -> None:
         """Where to go on: what was committed or what the newest events carry, else the log's beginning."""
-        partition = restore.partition
+        partition, standing = restore.partition, restore.stands
         mark = partition.mark
-        positions = restore.committed.furthest(restore.carried)
-        partition.positions = partition.committed = self.within_log(partition.number, positions)
+        partition.positions = partition.committed = self._inquiries.within(
+            partition.number,
+            standing.committed.furthest(restore.carried),
+            standing.commands,
+            standing.work,
+        )
         partition.behind_since_ms = None
         partition.unanswered = self._unanswered(restore)
         partition.mark = msgspec.structs.replace(mark, complete_ms=restore.started_ms)
         partition.restore_remaining = 0
         partition.reason = ""
-        reason = self._stopped.pop(partition.number, None)
+        reason = self._inquiries.why_stopped(partition.number)
         if reason is not None:
             detail = f"partition {partition.number} runs again; it stood still: {reason}"
             partition.alerts.append(("partition_stopped", detail))
@@ -344,25 +367,8 @@ class Recovery:
         return tuple(event for event in events if isinstance(event, Event) and event.at_ms >= young_ms)
 
     def within_log(self, number: int, positions: Positions) -> Positions:
-        """Positions that can be read: what retention took, or a topic made anew, is past helping."""
-        return Positions(
-            self._within(TopicPartition(self._topics.commands, number), positions.commands),
-            self._within(TopicPartition(self._topics.work, number), positions.work),
-        )
-
-    def _within(self, tp: TopicPartition, position: int) -> int:
-        start = self._log.start_offset(tp)
-        if position < 0:
-            return start
-        end = self._log.end_offset(tp, Isolation.UNCOMMITTED)
-        if start <= position <= end:
-            return position
-        self._telemetry.warning(
-            f"{tp.topic} holds {start} to {end}, not the next position {position}: going on at {start}",
-            partition=tp.partition,
-            offset=position,
-        )
-        return start
+        """Positions that can be read, of a partition that runs."""
+        return self._inquiries.within_log(number, positions)
 
     def _events(self, partition: Partition) -> TopicPartition:
         return TopicPartition(self._topics.events, partition.number)

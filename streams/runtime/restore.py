@@ -11,6 +11,7 @@ from enum import Enum
 from functools import partial
 
 from streams.runtime.background import Task
+from streams.runtime.inquiries import Question, Standing
 from streams.runtime.late import LATE_EVENTS
 from streams.runtime.mark import NOWHERE, Positions
 from streams.runtime.partition import Partition
@@ -53,10 +54,10 @@ class Restore:
     candidates: list[Manifest] | None = None
     """Snapshots that were not tried yet; None as long as nobody looked."""
     fetch: Fetch | None = None
-    committed: Positions = NOWHERE
+    question: Question | None = None
+    """Where it stands, while that is asked."""
+    standing: Standing | None = None
     carried: Positions = NOWHERE
-    target: int = 0
-    tenants_end: int = 0
     started_ms: int = 0
     complete_ms: int = 0
     check_crc: bool = False
@@ -64,12 +65,18 @@ class Restore:
     position: int = -1
     waiting_since_ms: int = 0
     """Since when nothing has moved."""
-    ended: set[str] = field(default_factory=set)
     tail: Tail = field(default_factory=Tail)
     young: deque[bytes] = field(default_factory=partial(deque[bytes], maxlen=LATE_EVENTS))
     """The newest events, encoded, as far as they may not have been answered."""
     told_ms: int = 0
     in_time: bool = True
+
+    @property
+    def stands(self) -> Standing:
+        """Of a restore that replays."""
+        if self.standing is None:
+            raise RuntimeError(f"where partition {self.partition.number} stands is not known yet")
+        return self.standing
 
     @property
     def awaits(self) -> str:

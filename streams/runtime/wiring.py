@@ -14,6 +14,7 @@ from streams.core.engine import Engine
 from streams.core.room import Room
 from streams.runtime.background import Background, Slices
 from streams.runtime.checkpoint import Checkpoint, Step
+from streams.runtime.inquiries import Inquiries
 from streams.runtime.late import LateReplies
 from streams.runtime.partition import Ambient
 from streams.runtime.predecessor import Predecessors
@@ -44,11 +45,12 @@ def build(
     on_step: Callable[[Step], None] = nothing,
     make_engine: EngineFactory | None = None,
     objects: Objects | None = None,
-    background: Background | None = None,
+    background: Callable[[], Background] = Slices,
 ) -> Processor:
     """A processor whose topics are checked and whose tenants are read; it owns nothing yet.
 
-    `objects`: where snapshots are kept, if anywhere. `background`: whoever copies them; by default the loop.
+    `objects`: where snapshots are kept, if anywhere. `background`: makes whoever copies them, and whoever
+    asks the log for what a take-over has to wait for: neither waits for the other. By default the loop.
     """
     topics = settings.topics
     ensure_topics(log, settings, telemetry)
@@ -59,15 +61,18 @@ def build(
     checkpoint = insist(
         partial(Checkpoint, log, topics, settings.transactional_id, codec, times, telemetry, on_step)
     )
-    predecessors = Predecessors(log, topics, settings.transactional_id, codec, times, telemetry)
-    background = background or Slices()
+    predecessors = Predecessors(log, topics, settings.transactional_id, codec, telemetry)
+    inquiries = Inquiries(
+        log, topics, settings.group, predecessors, tenants.end_offset, background(), times, telemetry
+    )
+    copying = background()
     library = None if objects is None else Library(objects, settings.namespace)
     room = Room()
     make_engine = make_engine or (lambda number, store: Engine(number, store, codec, tenants, room))
-    stores = StartingStores(log, topics, folder, make_engine, library, background, times, telemetry)
-    recovery = Recovery(log, topics, settings.group, stores, codec, times, predecessors, tenants, telemetry)
+    stores = StartingStores(log, topics, folder, make_engine, library, copying, times, telemetry)
+    recovery = Recovery(log, topics, stores, codec, times, inquiries, tenants, telemetry)
     every_ms = settings.snapshot_sec * 1000
-    snapshots = Snapshotter(folder, library, background, settings.instance, every_ms, times, telemetry)
+    snapshots = Snapshotter(folder, library, copying, settings.instance, every_ms, times, telemetry)
     status = StatusBoard(topics, settings.instance, checkpoint.publish, codec, times, telemetry)
     return Processor(
         log,

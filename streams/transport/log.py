@@ -19,7 +19,7 @@ from typing import NamedTuple, Protocol
 from schemas.topics import TopicSpec
 
 # A live predecessor commits within this; after it the taker ends a dead one's (architecture §5.5).
-COMMITTED_WAIT_SEC = 0.5
+COMMITTED_WAIT_SEC = 0.2
 
 
 class LogError(Exception):

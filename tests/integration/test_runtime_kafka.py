@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import signal
+import threading
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 from schemas import codec
 from streams.ambient import Chance, Clock, monotonic_ms, wall_ms
 from streams.config import ProcessorSettings
+from streams.runtime.background import Background, Slices, Threads
 from streams.runtime.checkpoint import Step
 from streams.runtime.partition import Ambient
 from streams.runtime.processor import Processor
@@ -18,6 +21,8 @@ from streams.runtime.telemetry import Telemetry
 from streams.runtime.wiring import build
 from streams.store.memory import MemoryFolder
 from streams.transport.kafka.log import KafkaLog
+from streams.transport.kafka.writers import KafkaTransactionalWriter
+from streams.transport.log import TopicPartition
 from tests.integration.runtime_real import END_SEC, Real, installation
 
 pytestmark = pytest.mark.kafka
@@ -130,7 +135,11 @@ def fired(world: Real) -> list[str]:
 
 
 def in_process(
-    world: Real, name: str, log: KafkaLog, clock: Clock | None = None
+    world: Real,
+    name: str,
+    log: KafkaLog,
+    clock: Clock | None = None,
+    background: Callable[[], Background] = Slices,
 ) -> tuple[Processor, dict[Step, list[object]]]:
     hooks: dict[Step, list[object]] = {}
 
@@ -146,7 +155,8 @@ def in_process(
         dev_shards=world.shards,
     )
     times = Ambient(clock or Clock(), monotonic_ms, Chance(1).random)
-    return build(settings, log, MemoryFolder(), times, Telemetry(), on_step), hooks
+    processor = build(settings, log, MemoryFolder(), times, Telemetry(), on_step, background=background)
+    return processor, hooks
 
 
 def test_rule_1_and_2_a_zombie_is_refused_by_the_broker(kafka: str, namespace: str, tmp_path: Path) -> None:
@@ -176,6 +186,60 @@ def step_until(condition: object, *processors: Processor, timeout_sec: float = E
         assert time.monotonic() < deadline, "it did not come true"
         for processor in processors:
             processor.step()
+
+
+class Held(KafkaLog):
+    """Lets nobody have the id of a dead one until `gate` is set, and notes on which threads it is asked for
+    what a take-over has to wait for."""
+
+    def __init__(self, bootstrap: str, dead_id: str) -> None:
+        super().__init__(bootstrap)
+        self.asked = threading.Event()
+        self.gate = threading.Event()
+        self.threads: set[threading.Thread] = set()
+        self._dead_id = dead_id
+
+    def transactional_writer(self, transactional_id: str) -> KafkaTransactionalWriter:
+        if transactional_id == self._dead_id:
+            self.threads.add(threading.current_thread())
+            self.asked.set()
+            assert self.gate.wait(END_SEC)
+        return super().transactional_writer(transactional_id)
+
+    def committed(self, group: str, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        self.threads.add(threading.current_thread())
+        return super().committed(group, tps)
+
+
+def test_partitions_that_run_go_on_while_a_dead_ones_transaction_is_ended(
+    kafka: str, namespace: str, tmp_path: Path
+) -> None:
+    """It is killed when events and offsets are sent and not committed."""
+    with installation(kafka, namespace, tmp_path, partitions=4) as world:
+        world.shards = {"acme": 4}
+        log = Held(kafka, f"{namespace}.p1.0")
+        survivor, _ = in_process(world, "p0", log, background=Threads)
+        child = world.start("p1", crash_at=Step.OFFSETS_SENT)
+        step_until(lambda: sorted(world.owners().values()) == ["p0", "p0", "p1", "p1"], survivor)
+        owners = world.owners()
+        names = {world.where(name): name for name in (f"job-{number}" for number in range(100))}
+        world.armed.touch()
+        for number in owners:
+            if owners[number] == "p1":
+                world.register(names[number])
+        step_until(lambda: child.poll() is not None, survivor)
+        assert child.returncode == -signal.SIGKILL
+        step_until(log.asked.is_set, survivor)
+        # Nothing of the dead one can be known until the gate opens; this here must not wait for that.
+        command = world.register(next(names[number] for number in owners if owners[number] == "p0"))
+        step_until(lambda: world.answer(command) is not None, survivor)
+        log.gate.set()
+        step_until(lambda: len(survivor.ownership.running()) == 4, survivor)
+        lost = [number for number in owners if owners[number] == "p1"]
+        step_until(lambda: all("JobRegistered" in world.types(number) for number in lost), survivor)
+        assert all(world.types(number).count("JobRegistered") == 1 for number in lost)
+        assert threading.current_thread() not in log.threads
+        survivor.stop()
 
 
 def test_rule_9_a_beat_that_waited_in_the_log_is_in_time(kafka: str, namespace: str, tmp_path: Path) -> None:

@@ -114,10 +114,11 @@ class KafkaLog:
             asker = self._groups.setdefault(group, GroupOffsets(self._settings, group))
         deadline = monotonic_ms() + int(COMMITTED_WAIT_SEC * 1000)
         while True:
+            left_sec = (deadline - monotonic_ms()) / 1000
             try:
-                return asker.fetch(tps)
+                return asker.fetch(tps, max(RETRY_SEC, left_sec))
             except LogRetriable:
-                if monotonic_ms() > deadline:
+                if monotonic_ms() >= deadline:
                     raise
             threading.Event().wait(RETRY_SEC)
 

@@ -37,23 +37,28 @@ class GroupOffsets:
         self._group = group
         self._lock = threading.Lock()
         self._consumer: Consumer | None = None
+        self._silent_since_ms: int | None = None
+        """Since when it is asked without an answer."""
 
-    def fetch(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Offsets of the partitions that have one. LogRetriable while a transaction on them is open, or
-        without an answer."""
-        asked_ms = monotonic_ms()
+    def fetch(self, tps: Sequence[TopicPartition], wait_sec: float) -> dict[TopicPartition, int]:
+        """Offsets of the partitions that have one. LogRetriable while a transaction on any of them is open,
+        which librdkafka asks again about until the time is over, or without an answer."""
         with self._lock:
             if self._consumer is None:
                 self._consumer = Consumer(self._settings)
+            if self._silent_since_ms is None:
+                self._silent_since_ms = monotonic_ms()
             try:
-                answers = self._consumer.committed([Tp(*tp) for tp in tps], timeout=COORDINATOR_SEC)
-                return self._offsets(answers)
+                answers = self._consumer.committed([Tp(*tp) for tp in tps], timeout=wait_sec)
+                found = self._offsets(answers)
             except KafkaException as error:
-                self._forget_if_silent(asked_ms)
+                self._forget_if_silent()
                 raise translate(error.args[0], f"group {self._group}") from error
             except LogRetriable:
-                self._forget_if_silent(asked_ms)
+                self._forget_if_silent()
                 raise
+            self._silent_since_ms = None
+            return found
 
     def close(self) -> None:
         with self._lock:
@@ -69,13 +74,15 @@ class GroupOffsets:
                 found[tp] = answer.offset
         return found
 
-    def _forget_if_silent(self, asked_ms: int) -> None:
+    def _forget_if_silent(self) -> None:
         # After a broker came back, a client asked its old coordinator for ever, while a new client was
-        # answered at once (measured).
-        if monotonic_ms() - asked_ms >= COORDINATOR_SEC * 1000:
+        # answered at once (measured). An open transaction looks the same from here, and a new client is no
+        # harm then.
+        if monotonic_ms() - (self._silent_since_ms or 0) >= COORDINATOR_SEC * 1000:
             self._forget()
 
     def _forget(self) -> None:
+        self._silent_since_ms = None
         if self._consumer is not None:
             self._consumer.close()
             self._consumer = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from schemas.topics import HEADER_POSITION
@@ -12,16 +13,16 @@ from streams.core.state import State
 from streams.runtime import checkpoint
 from streams.runtime.checkpoint import Checkpoint, Draft, Failure, Step
 from streams.runtime.deciding import Turn
+from streams.runtime.inquiries import Inquiries, Standing
 from streams.runtime.mark import Mark, Positions, write_marked
 from streams.runtime.ownership import Ownership
 from streams.runtime.partition import Settlement
 from streams.runtime.recovery import Recovery
-from streams.runtime.restore import Restore
 from streams.runtime.snapshots import Library, Manifest
 from streams.runtime.tail import Tail
 from streams.runtime.turns import Turns
 from streams.store.kv import Batch
-from streams.transport.log import Isolation
+from streams.transport.log import Isolation, TopicPartition
 from streams.transport.memory import MemoryTransactionalWriter
 from tests.simulation.mutants.mutation import Mutation, change
 
@@ -236,14 +237,15 @@ def _settlement_end_is_stale() -> None:
 
 def _replay_to_the_stable_end() -> None:
     def make(original: Any) -> Any:
-        def fetch_stable(self: Recovery, restore: Restore) -> None:
-            original(self, restore)
-            events = self._events(restore.partition)
-            restore.target = min(restore.target, self._log.end_offset(events, Isolation.COMMITTED))
+        def standing(self: Inquiries, number: int) -> Standing:
+            found: Standing = original(self, number)
+            events = TopicPartition(self._topics.events, number)
+            stable = self._log.end_offset(events, Isolation.COMMITTED)
+            return replace(found, target=min(found.target, stable))
 
-        return fetch_stable
+        return standing
 
-    change(Recovery, "_fetch_stable", make)
+    change(Inquiries, "_standing", make)
 
 
 def _own_transaction_left_open() -> None:

@@ -16,6 +16,7 @@ from schemas.topics import Topics, catalogue
 from streams.ambient import Chance, Clock
 from streams.config import ProcessorSettings
 from streams.core.engine import Engine
+from streams.runtime.background import Background, Slices
 from streams.runtime.checkpoint import Step
 from streams.runtime.partition import Ambient, Partition
 from streams.runtime.starting import EngineFactory
@@ -76,6 +77,7 @@ class Process:
             self._on_step,
             make_engine,
             installation.objects,
+            installation.background,
         )
 
     def _on_step(self, step: Step) -> None:
@@ -129,6 +131,7 @@ class Installation(Asker):
         self.partitions = partitions
         self.objects: Objects | None = None
         self.snapshot_sec = 60
+        self.background: Callable[[], Background] = Slices
         self.topics = Topics(NAMESPACE)
         self.log = MemoryLog(lambda: self.time.wall_ms)
         self.log.create_topics(catalogue(NAMESPACE, partitions, 1))

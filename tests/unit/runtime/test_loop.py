@@ -192,9 +192,9 @@ def test_str_015_an_event_that_cannot_be_decoded_stops_its_partition() -> None:
     world.send(world.topics.events, 1, b"\x00\x00\x00\x00\x2a\xff\xff")
     broken_at = world.events(1)[-1].offset
     again = world.start("b")
-    world.until(lambda: again.running == [0], again)
+    world.until(lambda: again.owned == [0, 1], again)
     stopped = again.partition(1)
-    assert stopped.state is PartitionState.STOPPED
+    world.until(lambda: again.running == [0] and stopped.state is PartitionState.STOPPED, again)
     assert f"[1] at {broken_at}" in stopped.reason
     assert again.metric("alerts_total", kind="partition_stopped") == 1
     world.run(again, steps=50)

@@ -8,9 +8,9 @@ from msgspec.structs import replace
 from schemas.topics import DAY_MS
 from streams.core.keys import CHECKPOINT
 from streams.runtime import recovery
+from streams.runtime.inquiries import Inquiries
 from streams.runtime.mark import read_mark, write_marked
 from streams.runtime.partition import PartitionState
-from streams.runtime.predecessor import Predecessors
 from streams.store.kv import Batch
 from streams.store.memory import MemoryFolder
 from streams.transport.log import TopicPartition
@@ -58,9 +58,7 @@ def test_a_partition_that_waits_for_its_turn_is_not_held_back_by_a_transaction(
     stopped_with_jobs(world, 20)
     monkeypatch.setattr(recovery, "READ_RECORDS", 1)
     asked: list[int] = []
-    monkeypatch.setattr(
-        Predecessors, "end_transaction", lambda self, partition, ended: asked.append(partition)
-    )
+    monkeypatch.setattr(Inquiries, "end_predecessor", lambda self, partition: asked.append(partition))
     again = world.start("b")
     world.until(lambda: len(again.running) == 4, again, ms=recovery.WAIT_MS)
     assert not asked
@@ -191,8 +189,9 @@ def test_a_partition_that_cannot_be_restored_leaves_the_others_running() -> None
     healthy = world.where("job-1")
     world.send(world.topics.events, 1 - healthy, b"broken")
     again = world.start("b")
-    world.until(lambda: again.running == [healthy], again)
-    assert again.partition(1 - healthy).state is PartitionState.STOPPED
+    world.until(lambda: again.owned == [0, 1], again)
+    broken = again.partition(1 - healthy)
+    world.until(lambda: again.running == [healthy] and broken.state is PartitionState.STOPPED, again)
     command = world.register("job-1")
     world.until(lambda: world.answer(command) is not None, again)
 
@@ -218,7 +217,7 @@ def test_str_009_a_log_that_is_trimmed_again_and_again_does_not_loop(monkeypatch
     again = world.start("b")
     tp = TopicPartition(world.topics.events, 0)
     for start in (100, 200):
-        world.run(again, steps=2)
+        world.run(again, steps=3)
         assert again.partition(0).state is PartitionState.RESTORING
         world.log.trim(tp, start)
     world.until(lambda: again.partition(0).state is PartitionState.STOPPED, again)

@@ -241,7 +241,8 @@ class Log(Protocol):
 
     def committed(self, group: str, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """Stable committed offsets: waits up to COMMITTED_WAIT_SEC for an open transaction of the group on
-        them, then LogRetriable. Partitions without an offset are left out."""
+        any of them, then LogRetriable, and nothing is known of the others either. Partitions without an
+        offset are left out."""
         ...
 
     def reader(self, isolation: Isolation) -> Reader: ...

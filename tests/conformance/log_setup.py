@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -110,6 +111,18 @@ class Setup:
         writer = self.log.transactional_writer(f"{self.topics.namespace}.{name}")
         self._closers.append(writer.close)
         return writer
+
+    def committed(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """Of the group, once a broker that is busy with others has answered."""
+        found: list[dict[TopicPartition, int]] = []
+
+        def answered() -> bool:
+            with suppress(LogRetriable):
+                found.append(self.log.committed(self.group, tps))
+            return bool(found)
+
+        until(answered)
+        return found[0]
 
     def reader(self, isolation: Isolation = Isolation.COMMITTED, **starts: int) -> Reader:
         """`events0=5` reads partition 0 of events from 5."""

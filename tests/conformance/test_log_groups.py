@@ -40,15 +40,15 @@ def test_offsets_count_when_their_transaction_commits(setup: Setup) -> None:
     """`commands` and `work` under one membership, as the processors do it."""
     member, writer = setup.alone(), setup.writer()
     wanted = [setup.commands(0), setup.commands(1), setup.work(0)]
-    assert setup.log.committed(setup.group, wanted) == {}
+    assert setup.committed(wanted) == {}
 
     begin_batch(setup, writer, {setup.commands(0): 3, setup.work(0): 8}, member)
     writer.commit()
-    assert setup.log.committed(setup.group, wanted) == {setup.commands(0): 3, setup.work(0): 8}
+    assert setup.committed(wanted) == {setup.commands(0): 3, setup.work(0): 8}
 
     begin_batch(setup, writer, {setup.commands(0): 4, setup.commands(1): 1}, member)
     writer.abort()
-    assert setup.log.committed(setup.group, wanted) == {setup.commands(0): 3, setup.work(0): 8}
+    assert setup.committed(wanted) == {setup.commands(0): 3, setup.work(0): 8}
 
 
 def test_committed_offsets_are_stable(setup: Setup) -> None:
@@ -56,15 +56,15 @@ def test_committed_offsets_are_stable(setup: Setup) -> None:
     begin_batch(setup, writer, {setup.commands(0): 3, setup.work(1): 5}, member)
 
     started = monotonic_ms()
-    for tp in (setup.commands(0), setup.work(1)):
+    for tps in ([setup.commands(0)], [setup.work(1)], [setup.commands(1), setup.commands(0)]):
         with pytest.raises(LogRetriable):
-            setup.log.committed(setup.group, [tp])
+            setup.log.committed(setup.group, tps)
     assert monotonic_ms() - started < 5_000
-    assert setup.log.committed(setup.group, [setup.commands(1)]) == {}
+    assert setup.committed([setup.commands(1)]) == {}
 
     # A taker does not wait for a dead predecessor: it ends the transaction by its id.
     setup.writer()
-    assert setup.log.committed(setup.group, [setup.commands(0), setup.work(1)]) == {}
+    assert setup.committed([setup.commands(0), setup.work(1)]) == {}
     with pytest.raises(LogFatal):
         writer.commit()
 
@@ -77,7 +77,7 @@ def test_transactions_follow_each_other_at_once_and_the_newest_counts(setup: Set
         writer.commit()
 
     wanted = [setup.commands(0), setup.work(0)]
-    assert setup.log.committed(setup.group, wanted) == {setup.commands(0): 49, setup.work(0): 98}
+    assert setup.committed(wanted) == {setup.commands(0): 49, setup.work(0): 98}
     assert len(read(setup.reader(events0=0), 50)) == 50
 
 
@@ -94,7 +94,7 @@ def test_the_offset_committed_is_the_next_to_read(setup: Setup) -> None:
     member.leave()
 
     again = setup.alone()
-    again.start(0, setup.log.committed(setup.group, [setup.commands()])[setup.commands()])
+    again.start(0, setup.committed([setup.commands()])[setup.commands()])
     assert read(again, 1)[0].offset == 42
 
 
@@ -197,7 +197,7 @@ def test_orderly_revoke_commits_and_the_next_owner_goes_on(setup: Setup) -> None
     setup.pump([one, two], lambda: len(second.owned) == 1)
     (moved,) = second.owned
     assert revoked_by == [moved]
-    position = setup.log.committed(setup.group, [setup.commands(moved)])[setup.commands(moved)]
+    position = setup.committed([setup.commands(moved)])[setup.commands(moved)]
     two.start(moved, position)
 
     assert read(two, 1)[0].offset == 120
@@ -243,7 +243,7 @@ def test_a_stale_membership_is_refused_and_the_next_poll_brings_a_fresh_one(setu
     one.poll(1, 0)
     begin_batch(setup, writer, {setup.commands(0): 1}, one)
     writer.commit()
-    assert setup.log.committed(setup.group, [setup.commands(0)]) == {setup.commands(0): 1}
+    assert setup.committed([setup.commands(0)]) == {setup.commands(0): 1}
     assert values(read(setup.reader(events0=0), 1)) == [b"decided"]
 
 
@@ -282,7 +282,7 @@ def test_lost_partitions_are_dropped_and_the_next_owner_repeats_the_work(setup: 
         zombie.send_offsets({setup.commands(0): 120}, one.membership())
     zombie.abort()
 
-    position = setup.log.committed(setup.group, [setup.commands(0)])[setup.commands(0)]
+    position = setup.committed([setup.commands(0)])[setup.commands(0)]
     assert position == 100
     two.start(0, position)
     assert read(two, 20)[0].offset == 100

@@ -37,7 +37,7 @@ READ_SEC = 0.05
 
 
 class Predecessors:
-    """Work for `background`, in the rare case that a take-over has to wait; used by one thread at a time."""
+    """Work for `background`, in the rare case that a take-over has to wait; ends one after the other."""
 
     def __init__(self, log: Log, topics: Topics, own_id: str, codec: Codec, telemetry: Telemetry) -> None:
         self._log = log

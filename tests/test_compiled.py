@@ -32,6 +32,31 @@ for seed in {SEEDS}:
     print(seed, result.events, result.print, *result.violations)
 """
 
+_DAMAGES = """\
+import hashlib
+import random
+from schemas import avsc, codec, decoders
+from tests.golden import sample
+print(decoders.__file__)
+chance = random.Random(1)
+whole = [codec.encode(sample(cls)) for cls in avsc.record_classes().values()]
+read = 0
+seen = hashlib.sha256()
+for _ in range(20_000):
+    data = bytearray(chance.choice(whole))
+    for _ in range(chance.randint(1, 4)):
+        at = chance.randrange(codec._HEADER, len(data) + 1)
+        given = [chance.choice((0, 1, 2, 127, 128, 254, 255)) for _ in range(chance.randint(0, 10))]
+        data[at : at + chance.randint(0, 3)] = bytes(given)
+    try:
+        found = repr(codec.decode(bytes(data)))
+        read += 1
+    except codec.UndecodableError:
+        found = ""
+    seen.update(found.encode())
+print(read, seen.hexdigest())
+"""
+
 
 @pytest.fixture
 def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -225,3 +250,14 @@ def test_a_simulated_cluster_writes_the_same_log(made: Path) -> None:
 def test_the_suites_of_engine_and_codec_hold_when_compiled(made: Path) -> None:
     search = " ".join(map(str, (made, ROOT, ROOT / "clients" / "python")))
     _run([made], "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", f"pythonpath={search}", *SUITES)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_damaged_bytes_are_read_or_refused_alike(made: Path) -> None:
+    """What one way takes and the other does not would be a difference between processors."""
+    (_, expected), (from_extension, found) = _run([], "-c", _DAMAGES), _run([made], "-c", _DAMAGES)
+    assert Path(from_extension).is_relative_to(made)
+    assert not from_extension.endswith(".py")
+    assert found == expected
+    assert int(found.split()[0]) > 100

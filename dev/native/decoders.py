@@ -68,8 +68,10 @@ class _Bytes:
         return ((number >> 1) & 0x7FFF_FFFF_FFFF_FFFF) ^ -(number & 1)
 
     def taken(self, length: i64) -> bytes:
-        """The next bytes; fewer at the end of the data, which the position tells."""
+        """The next bytes. Raises IndexError at the end of the data, before the position could overflow."""
         start = self.position
+        if length > len(self.data) - start:
+            raise IndexError(length)
         self.position = start + length
         return self.data[start : start + length]
 
@@ -123,12 +125,12 @@ class _Enum(_Reader):
         self._members: list[Any] = found
 
     def read(self, data: _Bytes) -> Any:
-        number = data.long()
-        if not 0 <= number < len(self._members):
-            raise KeyError(number)
-        member = self._members[number]
+        byte = data.byte()  # no enum has more than 64 symbols
+        if byte & 1 or byte >> 1 >= len(self._members):
+            raise KeyError(byte)
+        member = self._members[byte >> 1]
         if member is _NO_MEMBER:
-            raise KeyError(number)
+            raise KeyError(byte)
         return member
 
 
@@ -147,7 +149,7 @@ class _Blocks(_Reader):
             if count < 0:
                 # Other writers may add the block's size in bytes and say so by a negative count.
                 count = -count
-                if data.long() < 0:
+                if count < 0 or data.long() < 0:  # the least number has no opposite
                     raise ValueError("a negative length")
             while count > 0:
                 found.append(self._item.read(data))

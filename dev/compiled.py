@@ -27,7 +27,7 @@ from streams.ambient import wall_ms
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("schemas", "streams")
 PURE = "HORARIUM_PURE"
-"""Set: processors run the sources, compiled or not."""
+"""Set: the server runs the sources, compiled or not."""
 UNUSED_SEC = 7 * 24 * 3600
 """A folder of other sources from which no process was started for so long is removed. One that still runs has
 loaded all that it needs."""
@@ -64,7 +64,8 @@ class CompileError(Exception):
 
 
 def environment() -> dict[str, str]:
-    """What a processor is told so that it runs compiled; nothing if it is to run the sources."""
+    """What a process of the server is told so that it runs compiled; nothing if it is to run the sources.
+    API and read model have the codec alone of it."""
     made = folder()
     if os.environ.get(PURE) or not made.exists():
         return {}
@@ -168,12 +169,12 @@ def _hash(root: Path) -> str:
 def main() -> None:
     """The command line."""
     if not can_compile():
-        print("No C compiler or no headers of Python: processors run the sources.")
+        print("No C compiler or no headers of Python: the server runs the sources.")
         return
     if not folder().exists():
         print("Compiling the engine (a minute or two)", flush=True)
     try:
-        print(f"Processors run compiled, from {build()}")
+        print(f"The server runs compiled, from {build()}")
     except CompileError as error:
         sys.exit(f"The engine was not compiled:\n{error}")
 

@@ -158,7 +158,7 @@ class Server:
             self.bootstrap, self.broker = found.bootstrap, found.broker
             self._say(f"Kafka answers at {self.bootstrap}")
         for number in range(self._processors):
-            self.add(f"p{number}", PROCESSOR, {"HORARIUM_INSTANCE": f"p{number}", **compiled.environment()})
+            self.add(f"p{number}", PROCESSOR, {"HORARIUM_INSTANCE": f"p{number}"})
         self.add("projections", PROJECTIONS)
         self.add("api", API)
         for part in self.parts.values():
@@ -178,7 +178,13 @@ class Server:
         self.parts[name] = Part(
             name=name,
             command=[sys.executable, *command[1:]],
-            environment={**inherited, "PYTHONUNBUFFERED": "1", **self.environment(), **(more or {})},
+            environment={
+                **inherited,
+                "PYTHONUNBUFFERED": "1",
+                **self.environment(),
+                **compiled.environment(),
+                **(more or {}),
+            },
             log=self.data_dir / "logs" / f"{name}.log",
         )
 

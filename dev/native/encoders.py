@@ -50,7 +50,7 @@ class _Long(_Writer):
 
 class _String(_Writer):
     def write(self, value: Any, out: BytesWriter) -> None:
-        if type(value) is not str:
+        if not isinstance(value, str):  # or a member of an enum of texts
             raise _expected("str", value)
         data = value.encode()
         _write_long(len(data), out)

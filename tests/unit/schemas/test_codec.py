@@ -123,6 +123,11 @@ def test_a_wrong_type_is_refused(record: Record, reason: str) -> None:
         encode(record)
 
 
+def test_a_member_of_an_enum_of_texts_is_a_text() -> None:
+    record = replace(EXTEND, actor=Priority.LOW)
+    assert encode(record) == encode(replace(EXTEND, actor="LOW"))
+
+
 def test_an_int_is_a_float_as_python_has_it() -> None:
     record = replace(REGISTER, policies=Policies(retry=RetryPolicy(backoff_factor=2)))
     assert decode(encode(record)) == record

@@ -88,8 +88,9 @@ def _decode_repeated(decode: Decoder) -> Decoder:
 
     def decode_or_recall(data: bytes, position: int) -> tuple[Any, int]:
         nonlocal newest
-        if newest is not None and data.startswith(newest[0], position):
-            return newest[1], position + len(newest[0])
+        known = newest  # once: another thread may read the next record meanwhile
+        if known is not None and data.startswith(known[0], position):
+            return known[1], position + len(known[0])
         record, end = decode(data, position)
         if end <= len(data):
             newest = (data[position:end], record)

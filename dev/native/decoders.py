@@ -206,11 +206,11 @@ class _Repeated(_Reader):
         self._newest: object = None
 
     def read(self, data: _Bytes) -> Any:
-        newest = self._data
+        known, newest = self._data, self._newest  # both now: another thread may read the next one meanwhile
         start = data.position
-        if newest is not None and data.data.startswith(newest, start):
-            data.position = start + len(newest)
-            return self._newest
+        if known is not None and data.data.startswith(known, start):
+            data.position = start + len(known)
+            return newest
         record = self._record.read(data)
         if data.position <= len(data.data):
             self._data = data.data[start : data.position]

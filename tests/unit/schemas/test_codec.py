@@ -338,6 +338,25 @@ def test_versions_that_differ_in_docs_and_defaults_share_their_bytes(another_ver
     assert decode(encode(tenant)) == tenant
 
 
+def test_a_repeated_record_is_not_taken_for_the_one_that_another_thread_reads() -> None:
+    """Its memory of the newest is for all threads; here the other one comes at the worst of times."""
+    name = "horarium.entities.Policies"
+    schema = avsc.complete(name)
+    write = EncoderCompiler(avsc.record_classes()).compile(schema)
+    read = DecoderCompiler(avsc.record_classes(), avsc.enum_members()).compile(schema)
+    mine, other = Policies(timeout_sec=1), Policies(timeout_sec=2)
+
+    class Interrupted(bytes):
+        def startswith(self, *arguments: Any) -> bool:
+            found = super().startswith(*arguments)
+            assert read(write(other), 0)[0] == other
+            return found
+
+    for _ in range(2):
+        assert read(write(mine), 0)[0] == mine
+        assert read(Interrupted(write(mine)), 0)[0] == mine
+
+
 def test_a_class_that_has_left_its_file_behind_is_not_written_in_part() -> None:
     with pytest.raises(ValueError, match="does not have the fields of the class"):
         EncoderCompiler({"n.Foo": Foo}).compile(FOO)

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -29,8 +29,8 @@ PACKAGES = ("schemas", "streams")
 PURE = "HORARIUM_PURE"
 """Set: the server runs the sources, compiled or not."""
 UNUSED_SEC = 7 * 24 * 3600
-"""A folder of other sources from which no process was started for so long is removed. One that still runs has
-loaded all that it needs."""
+"""A folder of other sources from which no process was started for so long is removed, unless whoever started
+them still runs: schemas of former versions are read when the first of their records comes."""
 
 # What an execution goes through. Left out is what checks types itself (validation, varint), for compiled code
 # takes a bool for an int and makes a float of an int; what is weakly referred to (room); and a base of
@@ -56,6 +56,8 @@ STAND_INS = {f"schemas/{name}.py": f"dev/native/{name}.py" for name in ("decoder
 """Source by the module in whose place it is compiled."""
 _OPTIONS = ("--strict", "--explicit-package-bases", "--namespace-packages")
 _UNFINISHED = "unfinished-"
+_held: dict[Path, int] = {}
+"""Descriptors of folders that this process starts others from, each locked for as long as it runs."""
 _SETTINGS = {"MYPYC_OPT_LEVEL": "2", "MYPYC_DEBUG_LEVEL": "0", "MYPYC_MULTI_FILE": "1"}
 
 
@@ -67,11 +69,24 @@ def environment() -> dict[str, str]:
     """What a process of the server is told so that it runs compiled; nothing if it is to run the sources.
     API and read model have the codec alone of it."""
     made = folder()
-    if os.environ.get(PURE) or not made.exists():
+    if os.environ.get(PURE) or not _hold(made):
         return {}
-    os.utime(made)  # in use
     # Safe path: or the folder in which it is started, with the sources, would come first.
     return {"PYTHONPATH": os.pathsep.join([str(made), str(ROOT)]), "PYTHONSAFEPATH": "1"}
+
+
+def _hold(made: Path) -> bool:
+    """Keeps the folder from being removed; False if there is none."""
+    if made not in _held:
+        try:
+            descriptor = os.open(made, os.O_RDONLY)
+        except FileNotFoundError:
+            return False
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        _held[made] = descriptor
+    with suppress(OSError):  # somebody else's, or read-only: then nobody clears it away
+        os.utime(made)
+    return made.exists()
 
 
 def folder(root: Path = ROOT) -> Path:
@@ -100,10 +115,10 @@ def build() -> Path:
 
 
 @contextmanager
-def _alone(parent: Path) -> Iterator[None]:
-    descriptor = os.open(parent, os.O_RDONLY)
+def _alone(path: Path, flags: int = 0) -> Iterator[None]:
+    descriptor = os.open(path, os.O_RDONLY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)  # gone with its process, however that ends
+        fcntl.flock(descriptor, fcntl.LOCK_EX | flags)  # gone with its process, however that ends
         yield
     finally:
         os.close(descriptor)
@@ -141,8 +156,12 @@ def _clear(made: Path) -> None:
         if not found.name.startswith(_UNFINISHED):
             if found == made or wall_ms() / 1000 - found.stat().st_mtime < UNUSED_SEC:
                 continue
-            # At once: half a folder must not be started from.
-            found = found.rename(found.with_name(_UNFINISHED + found.name))
+            try:
+                with _alone(found, fcntl.LOCK_NB):
+                    # At once: half a folder must not be started from.
+                    found = found.rename(found.with_name(_UNFINISHED + found.name))
+            except BlockingIOError:  # in use
+                continue
         # A compiler that outlived its builder may still write there; then the next one removes the rest.
         shutil.rmtree(found, ignore_errors=True)
 

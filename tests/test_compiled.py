@@ -58,6 +58,16 @@ print(read, seen.hexdigest())
 """
 
 
+_STARTS = """\
+import sys
+from pathlib import Path
+from dev import compiled
+compiled.folder.__defaults__ = (Path(sys.argv[1]),)
+print(compiled.environment(), flush=True)
+sys.stdin.read()
+"""
+
+
 @pytest.fixture
 def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A checkout with one module, and a cache of its own."""
@@ -171,6 +181,43 @@ def test_folders_of_other_sources_are_removed_a_week_after_their_last_use(
     (sources / "streams" / "some.py").write_text("NUMBER = 2\n")
     assert compiled.build() == made[2]
     assert _names(made[0].parent) == {made[1].name, made[2].name}
+
+
+def test_a_folder_is_not_removed_while_whoever_started_processes_from_it_runs(
+    sources: Path, compiler: list[Path]
+) -> None:
+    """Its processes read schemas of former versions from it, when the first of their records comes."""
+    made = compiled.build()
+    starts = subprocess.Popen(
+        [sys.executable, "-c", _STARTS, str(sources)],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert starts.stdout is not None
+    try:
+        assert str(made) in starts.stdout.readline()
+        (sources / "streams" / "some.py").write_text("NUMBER = 2\n")
+        os.utime(made, (0, 0))
+        newest = compiled.build()
+        assert _names(made.parent) == {made.name, newest.name}
+    finally:
+        starts.communicate()
+    compiled.build()
+    assert _names(made.parent) == {newest.name}
+
+
+def test_a_cache_that_cannot_be_written_is_used(
+    sources: Path, compiler: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = compiled.build()
+
+    def refuses(path: Path) -> None:
+        raise PermissionError(path)
+
+    monkeypatch.setattr(os, "utime", refuses)
+    assert str(made) in compiled.environment()["PYTHONPATH"]
 
 
 def _names(folder: Path) -> set[str]:

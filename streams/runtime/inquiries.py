@@ -21,7 +21,7 @@ from streams.runtime.mark import Positions
 from streams.runtime.partition import Ambient
 from streams.runtime.predecessor import Predecessors
 from streams.runtime.telemetry import Telemetry
-from streams.transport.log import Isolation, Log, LogError, TopicPartition
+from streams.transport.log import Isolation, Log, TopicPartition
 
 
 class Span(NamedTuple):
@@ -106,6 +106,10 @@ class Inquiries:
         self._questions.append(question)
         return question
 
+    def forget(self, number: int) -> None:
+        """The partition is not restored any more: nothing holds it back."""
+        self._held_back.discard(number)
+
     def _ask_all(self) -> Work[None]:
         """One in a slice. A single request for all would be answered when the last of them is stable."""
         while self._questions:
@@ -177,7 +181,7 @@ class Inquiries:
         ending, self._ending = self._ending, None
         try:
             ending.result()
-        except LogError as error:
+        except Exception as error:  # whatever it is: the broker ends the transaction, only later
             self._telemetry.warning(f"a predecessor's transaction cannot be ended: {error}")
         return False
 
@@ -194,7 +198,7 @@ class Inquiries:
         looking, self._looking = self._looking, None
         try:
             self._stopped = looking.result()
-        except LogError as error:
+        except Exception as error:  # whatever it is: only an alert depends on it
             self._telemetry.warning(f"whether partitions stood still is not known: {error}")
         return True
 

@@ -99,6 +99,7 @@ class Recovery:
 
     def _give_up(self, restore: Restore) -> None:
         self._stores.give_up(restore)
+        self._inquiries.forget(restore.partition.number)
         if restore.question is not None:
             restore.question.wanted = False
 

@@ -11,6 +11,7 @@ import pytest
 from streams.runtime import recovery
 from streams.runtime.background import Slices
 from streams.runtime.checkpoint import Step
+from streams.runtime.predecessor import Predecessors
 from streams.store.kv import KeyValue
 from streams.store.memory import MemoryFolder
 from streams.transport.log import LogRetriable, TopicPartition
@@ -212,3 +213,57 @@ def test_an_answer_of_before_a_partition_was_lost_does_not_count(monkeypatch: py
     world.run(first)
     assert first.partition(0).positions.commands == world.committed()[0] == 1
     assert len(world.answers(command)) == 1
+
+
+@pytest.mark.parametrize("broken", ["transactional_writer", "reader"])
+def test_a_take_over_goes_on_whatever_fails_beside_it(
+    world: Installation, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    """A client that cannot be made, say: without it the broker ends the transaction, only later."""
+    world.background = Elsewhere
+    survivor, victim = pair(world)
+    ours, lost = survivor.running, victim.running
+    die_within_a_transaction(world, victim, lost)
+    make = getattr(world.log, broken)
+    failed: list[str] = []
+
+    def fails(*arguments: Any) -> Any:
+        if Elsewhere.at_work:
+            failed.append(broken)
+            raise RuntimeError("no more threads")
+        return make(*arguments)
+
+    monkeypatch.setattr(world.log, broken, fails)
+    world.until(lambda: len(failed) > 0, survivor)
+    for nth in range(1, 3):
+        commands = [world.register(job_of(world, number, nth)) for number in ours]
+        world.run(survivor)
+        assert all(world.answer(command) is not None for command in commands)
+    world.time.pass_ms(TRANSACTION_TIMEOUT_MS)
+    world.until(lambda: len(survivor.running) == PARTITIONS, survivor)
+
+
+def test_nobody_is_ended_for_a_partition_that_was_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = Installation()
+    first = world.start("a")
+    inquiries = first.processor._recovery._inquiries
+    ended: list[int] = []
+    end = Predecessors.end_transactions
+
+    def watched(self: Predecessors, partitions: Sequence[int], now_ms: int) -> Any:
+        ended.extend(partitions)
+        return end(self, partitions, now_ms)
+
+    def unstable(*_: object) -> Any:
+        raise LogRetriable("a transaction is open")
+
+    monkeypatch.setattr(Predecessors, "end_transactions", watched)
+    with monkeypatch.context() as patch:
+        patch.setattr(world.log, "committed", unstable)
+        while not inquiries._held_back:
+            world.run(first, steps=1)
+            assert world.time.monotonic_ms < 60_000
+        first.evict()
+        world.run(first, steps=1)
+    world.until(lambda: first.running == [0], first)
+    assert ended == []

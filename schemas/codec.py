@@ -132,6 +132,6 @@ def _complaint(record: Record, error: Exception) -> str:
     """msgspec names the attribute; what only Avro minds is left to the error itself."""
     try:
         msgspec.convert(msgspec.to_builtins(record, builtin_types=(bytes,)), type(record))
-    except (msgspec.ValidationError, TypeError) as better:
+    except (msgspec.ValidationError, TypeError, UnicodeError) as better:
         return str(better)
     return str(error)

@@ -49,7 +49,7 @@ def _encode_boolean(value: bool) -> bytes:
 def _encode_double(value: float) -> bytes:
     if type(value) is not float and type(value) is not int:
         raise TypeError(f"expected float, got {type(value).__name__}")
-    return DOUBLE.pack(value)
+    return DOUBLE.pack(float(value))  # OverflowError for an int beyond it
 
 
 def _encode_array(item: Encoder) -> Encoder:

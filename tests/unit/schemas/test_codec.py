@@ -111,6 +111,8 @@ def replace(record: Record, **changes: Any) -> Record:
         (replace(REGISTER, content=replace(CONTENT, labels={"a": 1})), r"labels"),
         (replace(REGISTER, content=replace(CONTENT, labels=None)), r"labels"),
         (replace(REGISTER, policies=Policies(retry=RetryPolicy(backoff_factor=True))), r"backoffFactor"),
+        (replace(REGISTER, mode="\ud800"), "surrogates not allowed"),
+        (replace(REGISTER, policies=Policies(retry=RetryPolicy(backoff_factor=10**400))), "out of range"),
         (replace(EXTEND, items=[BEAT]), "expected tuple, got list"),
         (replace(EXTEND, items=(replace(BEAT, lease_epoch=True),)), r"items\[0\]\.leaseEpoch"),
         (replace(EXTEND, items=(None,)), "items"),

@@ -170,14 +170,16 @@ def main() -> None:
 
         for registered in options.registered:
             given = report.only(options, registered=registered)
-            report.run("alternatives-scan", given, partial(measure_scan, store, registered))
+            report.run("alternatives-scan", given, partial(measure_scan, store, registered), processors=False)
         for pending in options.pending:
             given = report.only(options, pending=pending)
-            report.run("alternatives-wheel", given, partial(measure_wheel, store, pending))
+            report.run("alternatives-wheel", given, partial(measure_wheel, store, pending), processors=False)
         rocks.close()
     for jitter_sec in options.jitter:
         given = report.only(options, n=options.n, jitter=jitter_sec)
-        report.run("alternatives-jitter", given, partial(measure_jitter, options.n, jitter_sec))
+        report.run(
+            "alternatives-jitter", given, partial(measure_jitter, options.n, jitter_sec), processors=False
+        )
 
 
 if __name__ == "__main__":

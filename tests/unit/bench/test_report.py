@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bench import compare
+from bench import compare, report
 from bench.compare import load, table
 from bench.report import median_of, run, spread, within_sec
 from bench.usage import per_unit_us
@@ -115,3 +116,28 @@ def test_a_result_says_whether_processors_that_took_part_were_compiled(
     run("some", argparse.Namespace(repeat=2, save=False), lambda: {"n": 1}, processors=processors)
     for line in capsys.readouterr().out.splitlines():
         assert json.loads(line).get("compiled") == (made if processors else None)
+
+
+SERVERS = {"processors", "processor", "site"}
+"""What a benchmark imports that starts processors."""
+
+
+@pytest.mark.parametrize(
+    "path", sorted(Path(report.__file__).parent.glob("*.py")), ids=lambda path: path.stem
+)
+def test_a_benchmark_without_processors_says_so(path: Path) -> None:
+    tree = ast.parse(path.read_text())
+    imported = {
+        alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module == "bench"
+        for alias in node.names
+    }
+    runs = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "report.run"
+    ]
+    if not imported & SERVERS:
+        for call in runs:
+            assert "processors" in {keyword.arg for keyword in call.keywords}

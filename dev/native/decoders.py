@@ -1,7 +1,7 @@
 """Reads records, compiled; stands in for `schemas.decoders`, which makes the text of a function instead.
 
-A tree of one reader a field walks the bytes. Only the record itself is made by a function in Python, for no
-other call with so many names is as fast.
+A tree of one reader a field walks the bytes, and never beyond their end. A record is made by position; only
+one with fields for keywords alone, or of another version's fields, by a function whose text is made.
 """
 
 from __future__ import annotations
@@ -212,9 +212,8 @@ class _Repeated(_Reader):
             data.position = start + len(known)
             return newest
         record = self._record.read(data)
-        if data.position <= len(data.data):
-            self._data = data.data[start : data.position]
-            self._newest = record
+        self._data = data.data[start : data.position]
+        self._newest = record
         return record
 
 

@@ -15,6 +15,7 @@ from bench.partition import TENANT
 from bench.processor import LEAD_MS, arguments
 from bench.usage import per_unit_us
 from bench.wire import Refused
+from dev import compiled
 from schemas import codec
 from schemas.events import ExecutionFired
 from schemas.topics import tenant_partitions
@@ -76,6 +77,7 @@ def measure(options: argparse.Namespace) -> report.Figures:
 
 def main() -> None:
     """The command line."""
+    compiled.adopt()
     options = arguments(__doc__ or "").parse_args()
     report.run("dispatch", options, lambda: measure(options))
 

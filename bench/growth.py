@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from bench import processor, report
+from dev import compiled
 
 WIDE = 8
 """Partitions, where processes differ."""
@@ -43,6 +44,7 @@ def _to_first(values: Mapping[str, float]) -> dict[str, float]:
 
 def main() -> None:
     """The command line."""
+    compiled.adopt()
     parser = report.arguments(__doc__ or "")
     parser.add_argument("-n", type=int, default=20_000, help="jobs due at once")
     parser.add_argument("--partitions", type=int, nargs="*", default=[1, 8, 64], help="of the installation")

@@ -13,6 +13,7 @@ import time
 from bench import processors, report
 from bench.usage import per_unit_us
 from bench.wire import Refused
+from dev import compiled
 from streams.ambient import wall_ms
 
 LEAD_MS = 3_000
@@ -72,6 +73,7 @@ def arguments(description: str) -> argparse.ArgumentParser:
 
 def main() -> None:
     """The command line."""
+    compiled.adopt()
     options = arguments(__doc__ or "").parse_args()
     report.run("processor", options, lambda: measure(options))
 

@@ -75,6 +75,18 @@ def environment() -> dict[str, str]:
     return {"PYTHONPATH": os.pathsep.join([str(made), str(ROOT)]), "PYTHONSAFEPATH": "1"}
 
 
+def adopt() -> None:
+    """Starts this program anew with the compiled codec, before it has done anything: for a load that is a
+    service which reads and writes records. Returns if there is none, or if it runs with it already."""
+    path = environment().get("PYTHONPATH")
+    if path and str(folder()) not in sys.path:
+        given = os.environ.get("PYTHONPATH")
+        path = os.pathsep.join([path, given]) if given else path
+        # Safe path by option: as a variable it would reach its children, the peers' programs among them.
+        command = [sys.executable, "-P", *sys.orig_argv[1:]]
+        os.execve(sys.executable, command, {**os.environ, "PYTHONPATH": path})
+
+
 def _hold(made: Path) -> bool:
     """Keeps the folder from being removed; False if there is none."""
     if made not in _held:

@@ -68,6 +68,18 @@ sys.stdin.read()
 """
 
 
+_ADOPTS = """\
+import sys
+from pathlib import Path
+from dev import compiled
+compiled.ROOT = Path(sys.argv[1])
+compiled.folder.__defaults__ = (Path(sys.argv[1]),)
+compiled.adopt()
+from streams import some
+print(some.NUMBER, "PYTHONSAFEPATH" in compiled.os.environ, *sys.argv[2:])
+"""
+
+
 @pytest.fixture
 def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A checkout with one module, and a cache of its own."""
@@ -218,6 +230,25 @@ def test_a_cache_that_cannot_be_written_is_used(
 
     monkeypatch.setattr(os, "utime", refuses)
     assert str(made) in compiled.environment()["PYTHONPATH"]
+
+
+@pytest.mark.parametrize("pure", [False, True])
+def test_a_load_goes_on_with_what_was_compiled(
+    sources: Path, compiler: list[Path], pure: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once, with the arguments it was given, and its children are told nothing of it but where it is."""
+    shutil.copytree(ROOT / "dev", sources / "dev")
+    shutil.copyfile(ROOT / "streams" / "ambient.py", sources / "streams" / "ambient.py")
+    made = compiled.build()
+    shutil.copytree(sources / "streams", made / "streams", dirs_exist_ok=True)
+    (made / "streams" / "some.py").write_text("NUMBER = 2\n")
+    monkeypatch.undo()
+    environment = os.environ | {"HORARIUM_CACHE": str(sources / "cache"), "PYTHONPATH": str(sources)}
+    if pure:
+        environment[compiled.PURE] = "1"
+    command = [sys.executable, "-c", _ADOPTS, str(sources), "given", "-x"]
+    said = subprocess.check_output(command, cwd=sources, env=environment, text=True, timeout=30)
+    assert said.split() == ["1" if pure else "2", "False", "given", "-x"]
 
 
 def _names(folder: Path) -> set[str]:

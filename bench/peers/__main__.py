@@ -24,6 +24,7 @@ from typing import Any
 from bench import herd, processor, report, steady
 from bench.peers.driver import PEERS, Peer
 from bench.wire import Refused
+from dev import compiled
 
 HTTP, KAFKA = "horarium-http", "horarium-kafka"
 PARTITIONS = 8
@@ -134,6 +135,7 @@ def _ratio(better: float, worse: float) -> float:
 
 def main() -> None:
     """The command line."""
+    compiled.adopt()
     parser = report.arguments(__doc__ or "")
     parser.add_argument("-n", type=int, default=50_000, help="jobs due at once; a tenth for procrastinate")
     parser.add_argument("--rate", type=float, default=250, help="jobs due a second")

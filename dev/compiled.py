@@ -21,6 +21,7 @@ from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from dev import hoisting
 from dev.jars import cache
 from streams.ambient import wall_ms
 
@@ -144,6 +145,9 @@ def _compile(parent: Path) -> Path:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, target)
         made = folder(copy)  # a source may have changed just now
+        for module in MODULES:
+            path = copy / module
+            path.write_text(hoisting.hoisted(path.read_text()))
         done = subprocess.run(
             [sys.executable, "-m", "mypyc", *_OPTIONS, *MODULES],
             cwd=copy,
@@ -192,6 +196,7 @@ def _hash(root: Path) -> str:
     digest = hashlib.sha256()
     used = (sys.implementation.cache_tag, platform.python_version(), platform.machine(), version("mypy"))
     digest.update(repr((used, MODULES, _OPTIONS, _SETTINGS)).encode())
+    digest.update(Path(hoisting.__file__).read_bytes())
     for name, path in _sources(root):
         digest.update(repr((name, path.read_bytes())).encode())
     return digest.hexdigest()[:16]

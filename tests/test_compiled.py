@@ -82,9 +82,10 @@ print(some.NUMBER, "PYTHONSAFEPATH" in compiled.os.environ, *sys.argv[2:])
 
 @pytest.fixture
 def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A checkout with one module, and a cache of its own."""
-    for package in compiled.PACKAGES:
-        (tmp_path / package).mkdir()
+    """A checkout with one module of its own beside those that are compiled, which are empty; and a cache."""
+    for module in compiled.MODULES:
+        (tmp_path / module).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / module).touch()
     (tmp_path / "streams" / "some.py").write_text("NUMBER = 1\n")
     monkeypatch.setattr(compiled, "ROOT", tmp_path)
     monkeypatch.setattr(compiled.folder, "__defaults__", (tmp_path,))
@@ -139,7 +140,8 @@ def test_what_a_change_led_back_to_is_used_as_it_is(
 
     def copies_the_old(source: Path, target: Path) -> None:
         copy(source, target)
-        target.write_text("NUMBER = 1\n")
+        if source.name == "some.py":
+            target.write_text("NUMBER = 1\n")
 
     monkeypatch.setattr(shutil, "copyfile", copies_the_old)
     assert compiled.build() == made

@@ -138,27 +138,26 @@ class Indexes:
         either = new or old
         if either is None:
             return
-        before = _standing(old) if old is not None else None
-        now = _standing(new) if new is not None else None
-        if old is not None and before is not None:
-            if before is not now:
-                self._stand(old, before, None)
+        if old is not None and old.status not in FINAL:
             self._place(old, None)
-        if new is not None and now is not None:
-            if before is not now:
-                self._stand(new, now, b"")
+        if new is not None and new.status not in FINAL:
             self._place(new, b"")
         if either.kind is ExecutionKind.MANUAL and (old is None or new is None):
             kind = either.execution_id.rpartition(".")[2]
             entry = keys.manual(f"{either.tenant}/{either.job_id}", kind, either.execution_id)
             self._kv.put(entry, b"" if new is not None else None)
 
-    def _stand(self, execution: Execution, standing: bytes, value: bytes | None) -> None:
-        """It comes to a standing in its job (value b""), or leaves it (None)."""
-        job_key = f"{execution.tenant}/{execution.job_id}"
-        self._kv.put(keys.open_execution(job_key, standing, execution.execution_id), value)
-        one = keys.ACTIVE if standing is keys.BUSY else keys.WAITING
-        self.counters.add(keys.unfinished(job_key), -one if value is None else one)
+    def stand(self, execution: Execution, job_id: str, before: bytes | None, now: bytes | None) -> None:
+        """It comes from one standing in its job to another; None: to where nothing counts it."""
+        if before is now:
+            return
+        job_key = f"{execution.tenant}/{job_id}"
+        if before is not None:
+            self._kv.put(keys.open_execution(job_key, before, execution.execution_id), None)
+            self.counters.add(keys.unfinished(job_key), -_weight(before))
+        if now is not None:
+            self._kv.put(keys.open_execution(job_key, now, execution.execution_id), b"")
+            self.counters.add(keys.unfinished(job_key), _weight(now))
 
     def _place(self, execution: Execution, value: bytes | None) -> None:
         """Puts or deletes what follows from what it does or waits for while it is not final."""
@@ -184,6 +183,11 @@ class Indexes:
     def move_job(self, old: Standing, new: Standing) -> None:
         """What tells whether a job lives changed, came, or is forgotten; in any order, as compaction may
         leave it."""
+        if old.first is not new.first:  # an active one is counted unless its job names it
+            if old.first is not None and is_active(old.first):
+                self.stand(old.first, old.first.job_id, None, keys.BUSY)
+            if new.first is not None and is_active(new.first):
+                self.stand(new.first, new.first.job_id, keys.BUSY, None)
         before, now = _living(old), _living(new)
         if before is not None and now is not None and before.pool == now.pool:
             return
@@ -251,9 +255,18 @@ def _living(standing: Standing) -> Job | None:
     return job
 
 
-def _standing(execution: Execution) -> bytes | None:
-    """Where an unfinished execution stands in its job; None: it is final."""
-    if execution.status in FINAL:
+def _weight(standing: bytes) -> int:
+    return keys.ACTIVE if standing is keys.BUSY else keys.WAITING
+
+
+def is_active(execution: Execution) -> bool:
+    """Neither final nor waiting for another one of its job."""
+    return standing_of(execution) is keys.BUSY
+
+
+def standing_of(execution: Execution | None) -> bytes | None:
+    """Where an unfinished execution stands in its job; None: it is final, or not there."""
+    if execution is None or execution.status in FINAL:
         return None
     if execution.waiting_for is not WaitingFor.OVERLAP:
         return keys.BUSY

@@ -11,7 +11,7 @@ import struct
 from functools import lru_cache
 from typing import NewType
 
-FORMAT = 4
+FORMAT = 5
 """Of all keys and values here; another one makes local stores be rebuilt from the log."""
 CHECKPOINT = b"m\x00checkpoint"
 LAST_TOKEN = b"f\x00token"
@@ -70,7 +70,8 @@ def open_prefix(job_key: str, standing: bytes = b"") -> bytes:
 
 
 def open_execution(job_key: str, standing: bytes, execution_id: str) -> bytes:
-    """Executions of a job that are not final; the busy ones first, so that one look finds them."""
+    """Executions of a job that are not final, the busy ones first; without a one-off's own while that is
+    busy, which is known by its id (`State.active_first`)."""
     return b"o" + job_key.encode() + b"\x00" + standing + execution_id.encode()
 
 
@@ -185,7 +186,7 @@ ACTIVE, WAITING = 1, 1 << 32
 
 
 def unfinished(job_key: str) -> bytes:
-    """How many executions of the job are not final: two numbers in one, since both are asked for at once."""
+    """How many executions stand in `open_execution`: two numbers in one, since both are asked for at once."""
     return b"a" + job_key.encode()
 
 

@@ -38,7 +38,7 @@ from schemas.entities import (
 from schemas.events import Event, entity_of
 from streams.core import keys
 from streams.core.decoded import Decoded
-from streams.core.indexes import NO_JOB, Indexes, Standing
+from streams.core.indexes import NO_JOB, Indexes, Standing, is_active, standing_of
 from streams.core.invariants import InvariantError
 from streams.core.lifecycle import DISCARDED, FINAL, JOB_FINAL
 from streams.core.limits import (
@@ -204,7 +204,15 @@ class State:
 
     def active(self, tenant: str, job_id: str) -> int:
         """Executions of a job that are neither final nor waiting for another one of it."""
-        return self.indexes.number(keys.unfinished(f"{tenant}/{job_id}")) % keys.WAITING
+        counted = self.indexes.number(keys.unfinished(f"{tenant}/{job_id}")) % keys.WAITING
+        return counted if self.active_first(tenant, job_id) is None else counted + 1
+
+    def active_first(self, tenant: str, job_id: str) -> Execution | None:
+        """A one-off's only scheduled execution while it is active. The job says what its id is, so it has no
+        entry among the open ones, and no counter counts it: that would be four writes more an execution."""
+        job = self.job(tenant, job_id)
+        first = self.first_execution(job) if job is not None else None
+        return first if first is not None and is_active(first) else None
 
     def lease_until_ms(self, execution: Execution) -> int:
         """End of the current lease: by the grant or the newest heartbeat of its epoch."""
@@ -216,7 +224,8 @@ class State:
     def open_executions(self, tenant: str, job_id: str, limit: int) -> list[Execution]:
         """Executions of a job that are not final, at most `limit`."""
         prefix = keys.open_prefix(f"{tenant}/{job_id}")
-        found: list[Execution] = []
+        first = self.active_first(tenant, job_id)
+        found = [first] if first is not None else []
         for key, _ in self.kv.scan(prefix, keys.after(prefix)):
             if len(found) == limit:
                 break
@@ -234,11 +243,12 @@ class State:
 
     def has_open(self, tenant: str, job_id: str) -> bool:
         """Whether the job has an unfinished execution."""
-        return self.indexes.number(keys.unfinished(f"{tenant}/{job_id}")) > 0
+        counted = self.indexes.number(keys.unfinished(f"{tenant}/{job_id}"))
+        return counted > 0 or self.active_first(tenant, job_id) is not None
 
-    def has_one_open(self, tenant: str, job_id: str) -> bool:
-        """Whether the job's only unfinished execution is an active one."""
-        return self.indexes.number(keys.unfinished(f"{tenant}/{job_id}")) == keys.ACTIVE
+    def is_alone(self, job: Job) -> bool:
+        """Whether a one-off whose own execution is active has no other unfinished one."""
+        return not self.indexes.number(keys.unfinished(f"{job.tenant}/{job.job_id}"))
 
     def in_line(self, tenant: str, job_id: str, limit: int) -> int:
         """How many executions wait for overlap within the queue limit, counted to `limit`."""
@@ -294,9 +304,7 @@ class State:
         self.kv.put(keys.entity(key), None)
         match old:
             case Execution():
-                self.indexes.move(old, None)
-                if old.closes_job:
-                    self._count_closed(old, 1)
+                self._move_execution(old, None)
             case Job():
                 self._move_job(old, None)
             case Cursor() if old.status in JOB_FINAL:
@@ -313,9 +321,7 @@ class State:
         self._decoded.keep(key, entity, len(value))
         if isinstance(entity, Execution):
             former = old if isinstance(old, Execution) else None
-            self.indexes.move(former, entity)
-            if entity.closes_job and not (former is not None and former.closes_job):
-                self._count_closed(entity, -1)
+            self._move_execution(former, entity)
             if entity.fencing_token > (former.fencing_token if former is not None else 0):
                 self.indexes.counters.raise_to(keys.LAST_TOKEN, entity.fencing_token)
             self._file_execution(key, entity, former)
@@ -364,15 +370,26 @@ class State:
             before = replace(now, cursor=old if isinstance(old, Cursor) else None)
         self.indexes.move_job(before, now)
 
-    def _count_closed(self, execution: Execution, change: int) -> None:
-        """The same for an execution with whose end its job is completed: it ended, or is forgotten."""
-        job = self.job(execution.tenant, execution.job_id)
-        if job is None or job.schedule.kind is not ScheduleKind.ONCE:
+    def _move_execution(self, old: Execution | None, new: Execution | None) -> None:
+        """It changed, came, or is forgotten, and its job is as it was: what follows from both."""
+        self.indexes.move(old, new)
+        told = new or old
+        if told is None:
             return
-        if execution.execution_id == first_execution_id(job):
+        before, now = standing_of(old), standing_of(new)
+        closed, closes = old is not None and old.closes_job, new is not None and new.closes_job
+        if before is now and closed is closes:
+            return
+        job_id = told.job_id
+        job = self.job(told.tenant, job_id)
+        if job is None or not is_first(job, told):
+            self.indexes.stand(told, job_id, before, now)
+            return
+        self.indexes.stand(told, job_id, _counted(before), _counted(now))
+        if closed is not closes:
             cursor = self.moved(job)
             if cursor is None or cursor.status not in JOB_FINAL:
-                self.indexes.count_job(job, change)
+                self.indexes.count_job(job, -1 if closes else 1)
 
     def _file_execution(self, key: str, entity: Execution, old: Execution | None) -> None:
         runs = entity.status is ExecutionStatus.RUNNING
@@ -417,6 +434,11 @@ class State:
                     self.timers.add(entity.finished_ms, lane, job_key)
 
 
+def _counted(standing: bytes | None) -> bytes | None:
+    """Of a one-off's own execution: see `State.active_first`."""
+    return None if standing is keys.BUSY else standing
+
+
 def _lane_of_execution(execution: Execution) -> keys.Lane:
     """What is only to be forgotten holds up nobody."""
     if execution.status is ExecutionStatus.RUNNING:
@@ -458,6 +480,11 @@ def behind(first: Cursor) -> Cursor:
 def first_execution_id(job: Job) -> str:
     """The id of a one-off's only scheduled execution."""
     return ids.scheduled_execution_id(job.job_id, job.incarnation, job.first_next_ms)
+
+
+def is_first(job: Job, execution: Execution) -> bool:
+    """Whether it is a one-off's only scheduled execution (`State.first_execution`)."""
+    return job.schedule.kind is ScheduleKind.ONCE and execution.execution_id == first_execution_id(job)
 
 
 def due_of_cursor(cursor: Cursor) -> int | None:

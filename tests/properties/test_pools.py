@@ -22,7 +22,7 @@ from schemas.replies import Grant
 from streams.core.engine import Engine
 from streams.core.fairness import Fairness
 from streams.core.handlers.ordering import PoolOrder
-from tests.properties.test_core import indexes
+from tests.unit.core.derived import indexes
 from tests.unit.core.world import TENANT, World, compacted, granted, rebuild
 
 TENANTS = [TENANT, "other"]
@@ -204,7 +204,7 @@ class Pools(RuleBasedStateMachine):
         for log in (world.log, compacted(world.log, len(world.log))):
             engine = rebuild(log)
             assert engine.digest() == world.engine.digest()
-            assert indexes(engine.state.kv._base) == indexes(world.store)  # type: ignore[arg-type]
+            assert indexes(engine.state.kv) == indexes(world.store)
 
 
 Pools.TestCase.settings = settings(

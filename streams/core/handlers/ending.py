@@ -14,7 +14,6 @@ from schemas.entities import (
     KeptContent,
     LeaseEnd,
     Policies,
-    ScheduleKind,
     WaitingFor,
 )
 from schemas.events import (
@@ -32,7 +31,7 @@ from streams.core.handlers.stopping import let_go_of_version
 from streams.core.invariants import InvariantError
 from streams.core.limits import ERROR_CHARS_MAX
 from streams.core.retry import backoff_ms
-from streams.core.state import first_execution_id
+from streams.core.state import is_first
 from streams.core.transaction import Transaction
 
 REAPED = "reaped"
@@ -73,12 +72,7 @@ def end(tx: Transaction, event: type[ExecutionEvent], execution: Execution, **ch
 def closes_job(tx: Transaction, job: Job, execution: Execution) -> bool:
     """Whether with the success of an execution that runs its job is completed, so that no event of the job
     need say so: a one-off that stands where this execution says, and has nothing else unfinished."""
-    return (
-        job.schedule.kind is ScheduleKind.ONCE
-        and execution.execution_id == first_execution_id(job)
-        and tx.state.moved(job) is None
-        and tx.state.has_one_open(job.tenant, job.job_id)
-    )
+    return is_first(job, execution) and tx.state.moved(job) is None and tx.state.is_alone(job)
 
 
 def fail_attempt(

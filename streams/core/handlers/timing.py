@@ -14,7 +14,6 @@ from schemas.entities import (
     JobStatus,
     LeaseEnd,
     Priority,
-    ScheduleKind,
     WaitingFor,
 )
 from schemas.events import CursorMoved, ExecutionCancelled, ExecutionSkipped, JobPaused, LeaseExpired
@@ -29,7 +28,7 @@ from streams.core.handlers.scheduling import settle
 from streams.core.lifecycle import FINAL, JOB_FINAL
 from streams.core.limits import AFTER_ERROR_MS, FORGET_AFTER_MS
 from streams.core.retry import redelivery_wait_ms
-from streams.core.state import alarm_of_execution, due_of_execution, first_execution_id
+from streams.core.state import alarm_of_execution, due_of_execution, is_first
 from streams.core.transaction import Transaction
 
 
@@ -135,13 +134,13 @@ def _forget_job(tx: Transaction, job: Job) -> None:
 
 def _forget_execution(tx: Transaction, execution: Execution) -> None:
     job = tx.state.job(execution.tenant, execution.job_id)
-    if job is not None and execution.execution_id == first_execution_id(job):
+    if job is not None and is_first(job, execution):
         if execution.closes_job and tx.state.moved(job) is None:
             _forget_closed(tx, job, execution)
             return
         # A one-off whose trigger still runs is not completed: from here on only a cursor says that it fired.
         cursor = tx.state.cursor(job)
-        if cursor.status is JobStatus.ACTIVE and job.schedule.kind is ScheduleKind.ONCE:
+        if cursor.status is JobStatus.ACTIVE:
             tx.emit_cursor(CursorMoved, cursor, replace(cursor, skips=()))
     _drop(tx, execution)
     if job is not None and tx.state.cursor(job).status in JOB_FINAL:

@@ -240,7 +240,7 @@ def _newer_zones_ignored() -> None:
 
 
 def _only_open_or_not() -> None:
-    change(State, "has_one_open", lambda original: lambda self, tenant, job_id: True)
+    change(State, "is_alone", lambda original: lambda self, job: True)
 
 
 def _closed_job_stays() -> None:

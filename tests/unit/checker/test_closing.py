@@ -80,7 +80,7 @@ def test_closing_by_another_execution_is_found() -> None:
 
 def test_closing_beside_an_open_one_is_found() -> None:
     world = World()
-    with patch.object(State, "has_one_open", lambda self, tenant, job_id: True):
+    with patch.object(State, "is_alone", lambda self, job: True):
         world.register(delay_sec=10, overlap=ALLOW)
         world.at(10)
         (grant,) = world.claim("A")

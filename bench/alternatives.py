@@ -27,7 +27,7 @@ from schemas.events import ExecutionFired, JobRegistered
 from streams.core import keys
 from streams.core.instants import parse_instant
 from streams.core.timebuckets import TimeBuckets
-from streams.runtime.deciding import FIRE_LIMIT
+from streams.runtime.sharing import FIRE_LIMIT
 from streams.store.kv import TIME_FAMILY, Batch, KeyValue
 from streams.store.memory import MemoryStore
 from streams.store.overlay import Overlay

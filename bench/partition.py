@@ -32,7 +32,8 @@ from streams.core.effects import Answer
 from streams.core.engine import Engine
 from streams.core.instants import format_instant
 from streams.core.transaction import Source
-from streams.runtime.deciding import BATCH_RECORDS, FIRE_LIMIT
+from streams.runtime.deciding import BATCH_RECORDS
+from streams.runtime.sharing import FIRE_LIMIT
 from streams.store.kv import KeyValue
 from streams.store.memory import MemoryStore
 

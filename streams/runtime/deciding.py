@@ -26,6 +26,7 @@ from streams.core.transaction import Source
 from streams.runtime.checkpoint import Checkpoint, Draft
 from streams.runtime.mark import Positions
 from streams.runtime.partition import Ambient, Codec, Engine, GivenUp, Partition
+from streams.runtime.sharing import SHARE_MIN, timers_each
 from streams.runtime.telemetry import Telemetry
 from streams.transport.log import Outgoing, Record
 
@@ -33,12 +34,8 @@ BATCH_RECORDS = 500
 """Commands of one transaction over all partitions."""
 BATCH_MS = 50
 """Deciding stops here, so that others are not kept waiting (architecture §5.6)."""
-FIRE_LIMIT = 1_000
-"""Timers of one transaction over all partitions; what is left follows in the next."""
 FIRE_STEP = 250
 """Timers between two looks at the clock: firing stops after `BATCH_MS`, too."""
-SHARE_MIN = 20
-"""Of records and of timers: a partition's turn is worth its fixed cost."""
 QUARANTINE_BYTES = 64 * 1024
 
 T = TypeVar("T")
@@ -58,6 +55,8 @@ class Turn:
     quarantined: list[Outgoing] = field(default_factory=list)
     effects_seen: int = 0
     more_due: bool = False
+    cut: bool = False
+    """Records were left, although it took its share."""
 
     def give_back(self) -> None:
         """The transaction was refused: everything is decided again, from the same position."""
@@ -98,10 +97,11 @@ class Decider:
         left = self._decide_some(turns, records_max, deadline_ms, work=True)
         if not any(turn.partition.work for turn in turns):
             self._decide_some(turns, left, deadline_ms, work=False)
-        due = max(SHARE_MIN, FIRE_LIMIT // max(1, len(turns)))
+        light, heavy = timers_each([turn.partition for turn in turns])
         drafts = []
         deadline_ms = self._ambient.monotonic_ms() + BATCH_MS
         for turn in turns:
+            due = heavy if turn.partition.heavy else light
             draft = self._guard(turn, partial(self._finish, turn, due, deadline_ms))
             if draft is not None:
                 drafts.append((turn, draft))
@@ -161,6 +161,7 @@ class Decider:
             self._decide_one(turn, record)
             done += 1
         if done:
+            turn.cut = turn.cut or (done == count and bool(queue))
             behind = taken[-1].offset + 1
             turn.positions = turn.positions._replace(**{"work" if work else "commands": behind})
         return done

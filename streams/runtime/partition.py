@@ -156,6 +156,10 @@ class Partition:
     """When the engine has something to do by itself, lease ends left aside."""
     more_due: bool = False
     """The last pass over the timers was cut at its limit."""
+    heavy: bool = False
+    """Its last turn left something over: it had more than its share (`sharing`)."""
+    passed_over: int = 0
+    """So many turns since then had no part for it, although it was busy."""
     lease_check_ms: int = 0
     restore_remaining: int = 0
     snapshot: Manifest | None = None

@@ -20,6 +20,7 @@ from streams.runtime.late import LateReplies
 from streams.runtime.ownership import HANDED_OVER, Ownership
 from streams.runtime.partition import Ambient, Codec, Partition, PartitionState, Settlement
 from streams.runtime.recovery import Recovery
+from streams.runtime.sharing import can_wait
 from streams.runtime.snapshotting import Snapshotter
 from streams.runtime.status import StatusBoard
 from streams.runtime.telemetry import Telemetry
@@ -199,7 +200,7 @@ class Processor:
         if self.ownership.running():
             self._poll_work(wait_sec)
             wait_sec = 0
-        room = BATCH_RECORDS - sum(len(each.commands) for each in self.ownership)
+        room = BATCH_RECORDS - sum(len(each.commands) for each in self.ownership if not can_wait(each))
         now_ms = self._ambient.monotonic_ms()
         if room <= 0 and now_ms - self._polled_ms < FULL_POLL_MS:
             return
@@ -218,7 +219,7 @@ class Processor:
 
     def _poll_work(self, wait_sec: float) -> None:
         self._assign_work()
-        room = BATCH_RECORDS - sum(len(each.work) for each in self.ownership)
+        room = BATCH_RECORDS - sum(len(each.work) for each in self.ownership if not can_wait(each))
         if room > 0:
             try:
                 records = self._work.poll(room, wait_sec)
@@ -231,11 +232,14 @@ class Processor:
                 if partition is not None and partition.running:
                     partition.work.append(record)
         for partition in self.ownership.running():
-            # All that was read is decided, for good: only then does it count (§5.9).
-            if partition.settlement.asked and not partition.work:
-                position = self._work.position(TopicPartition(self._topics.work, partition.number))
-                if partition.settlement.decided_to(position):
-                    partition.more_due = True
+            if partition.settlement.asked and partition.settlement.decided_to(self._work_decided(partition)):
+                partition.more_due = True
+
+    def _work_decided(self, partition: Partition) -> int:
+        """All of `work` before it is decided, for good: only then does it count (§5.9)."""
+        if partition.work:
+            return partition.positions.work
+        return self._work.position(TopicPartition(self._topics.work, partition.number))
 
     def _assign_work(self) -> None:
         """The owner of commands-p reads work-p, by a reader that is in no group (§5.2)."""
@@ -289,6 +293,7 @@ class Processor:
         partition.state = PartitionState.RUNNING
         partition.settlement = Settlement()
         partition.opened = False
+        partition.heavy = False
         partition.wakeup_ms = 0
         self._group.start(partition.number, partition.positions.commands)
         self._work_changed = True

@@ -18,6 +18,7 @@ from streams.runtime.checkpoint import Checkpoint, Draft
 from streams.runtime.deciding import BATCH_RECORDS, Decider, Turn
 from streams.runtime.mark import fingerprint
 from streams.runtime.partition import Ambient, GivenUp, Partition
+from streams.runtime.sharing import choose
 from streams.runtime.telemetry import Telemetry
 from streams.transport.log import (
     Isolation,
@@ -88,7 +89,10 @@ class Turns:
         if self._alone:
             busy = [each for each in busy if each.backlog][:1]
             self._alone = self._alone - 1 if busy else 0
-        decided = self._decider.decide(busy, 1 if self._alone else BATCH_RECORDS) if busy else []
+        chosen = choose(busy)
+        decided = self._decider.decide(chosen, 1 if self._alone else BATCH_RECORDS) if chosen else []
+        for each in busy:
+            each.passed_over += 1  # until its turn is settled
         spoken = [(turn, draft) for turn, draft in decided if draft.speaks]
         if spoken or self._long_behind(running):
             self._commit(decided, running, membership)
@@ -161,6 +165,8 @@ class Turns:
             return
         partition.opened = True
         partition.more_due = turn.more_due
+        partition.heavy = turn.more_due or turn.cut
+        partition.passed_over = 0
         partition.wakeup_ms = partition.engine.next_wakeup_ms(self._ambient.clock.now_ms())
 
     def _give_back(self, decided: Sequence[tuple[Turn, Draft]], error: LogAborted) -> None:

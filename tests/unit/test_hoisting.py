@@ -1,6 +1,7 @@
 """Constants of the compiled copy (dev/hoisting.py): read once, where they were read again and again."""
 
 import ast
+from typing import Any
 
 import pytest
 
@@ -58,6 +59,47 @@ def test_it_does_what_it_did() -> None:
         for letter in "äbc":
             results = [module["said"](status, letter) for module in (before, after)]  # type: ignore[operator]
             assert str(results[0]) == str(results[1])
+
+
+_ODD = """\
+from argparse import Namespace
+from http import HTTPStatus  # the last one
+
+
+def of_a_parameter(HTTPStatus):
+    return HTTPStatus.OK
+
+
+def of_a_loop():
+    return [(lambda: HTTPStatus.OK)() for HTTPStatus in (Namespace(OK=1), Namespace(OK=2))]
+
+
+def sets():
+    Namespace.LIMIT = 3
+    Namespace.LIMIT += 1
+    found = vars(Namespace)["LIMIT"]
+    del Namespace.LIMIT
+    return found
+
+
+def matches():
+    match {200: 1}, 404:
+        case {HTTPStatus.OK: number}, (HTTPStatus.GONE | HTTPStatus.NOT_FOUND):
+            return number
+
+
+def run():
+    return of_a_parameter(Namespace(OK=5)), of_a_loop(), sets(), matches()
+"""
+
+
+def test_what_only_looks_like_a_constant_is_left() -> None:
+    """Names that a function has for itself, what is set, and keys in patterns; a comment ends no import."""
+    before: dict[str, Any] = {}
+    after: dict[str, Any] = {}
+    exec(_ODD, before)
+    exec(hoisted(_ODD), after)
+    assert after["run"]() == before["run"]() == (5, [1, 2], 4, 1)
 
 
 def test_a_module_without_any_is_left_as_it_is() -> None:

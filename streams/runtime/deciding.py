@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from functools import partial
 from typing import TypeVar
 
@@ -41,6 +42,18 @@ QUARANTINE_BYTES = 64 * 1024
 T = TypeVar("T")
 
 
+class Part(Enum):
+    """Of what a partition has to do: all, or one thing alone."""
+
+    ALL = auto()
+    WORK = auto()
+    """One record of `work`."""
+    COMMAND = auto()
+    TIMERS = auto()
+    ASIDE = auto()
+    """Of one record, that it is set aside."""
+
+
 @dataclass(slots=True, eq=False)
 class Turn:
     """One partition's part of the batch."""
@@ -49,6 +62,7 @@ class Turn:
     engine: Engine
     now_ms: int
     positions: Positions
+    part: Part
     taken_work: list[Record] = field(default_factory=list)
     taken_commands: list[Record] = field(default_factory=list)
     taken_alerts: list[tuple[str, str]] = field(default_factory=list)
@@ -57,6 +71,11 @@ class Turn:
     more_due: bool = False
     cut: bool = False
     """Records were left, although it took its share."""
+
+    def parts(self) -> list[Part]:
+        """What it did, one thing at a time."""
+        work, commands = len(self.taken_work), len(self.taken_commands)
+        return [*[Part.WORK] * work, *[Part.COMMAND] * commands, Part.TIMERS]
 
     def give_back(self) -> None:
         """The transaction was refused: everything is decided again, from the same position."""
@@ -88,31 +107,37 @@ class Decider:
         self._stop = stop
         self._rotation = 0
 
-    def decide(self, partitions: Sequence[Partition], records_max: int) -> list[tuple[Turn, Draft]]:
+    def decide(self, partitions: Sequence[Partition], part: Part) -> list[tuple[Turn, Draft]]:
         """Decides what is there and due in these partitions, which all have something to do."""
         self._rotation += 1
         first = self._rotation % len(partitions)
-        turns = [turn for each in (*partitions[first:], *partitions[:first]) for turn in self._begin(each)]
+        turns = [
+            turn for each in (*partitions[first:], *partitions[:first]) for turn in self._begin(each, part)
+        ]
         deadline_ms = self._ambient.monotonic_ms() + BATCH_MS
-        left = self._decide_some(turns, records_max, deadline_ms, work=True)
-        if not any(turn.partition.work for turn in turns):
+        left = BATCH_RECORDS if part is Part.ALL else 1
+        if part in (Part.ALL, Part.WORK):
+            left = self._decide_some(turns, left, deadline_ms, work=True)
+        if part is Part.COMMAND or (part is Part.ALL and not any(turn.partition.work for turn in turns)):
             self._decide_some(turns, left, deadline_ms, work=False)
         light, heavy = timers_each([turn.partition for turn in turns])
         drafts = []
         deadline_ms = self._ambient.monotonic_ms() + BATCH_MS
         for turn in turns:
             due = heavy if turn.partition.heavy else light
+            if part not in (Part.ALL, Part.TIMERS):
+                due = 0
             draft = self._guard(turn, partial(self._finish, turn, due, deadline_ms))
             if draft is not None:
                 drafts.append((turn, draft))
         return drafts
 
-    def _begin(self, partition: Partition) -> Iterable[Turn]:
+    def _begin(self, partition: Partition, part: Part) -> Iterable[Turn]:
         engine = partition.engine
         if engine is None:
             return
         now_ms = self._ambient.clock.now_ms()
-        turn = Turn(partition, engine, now_ms, partition.positions)
+        turn = Turn(partition, engine, now_ms, partition.positions, part)
         if self._guard(turn, partial(self._open, turn)) is not None:
             yield turn
 
@@ -195,16 +220,18 @@ class Decider:
         turn.effects_seen = len(effects)
         self._telemetry.decided(type(command).__name__, outcome)
 
-    def quarantine_unseen(self, partition: Partition, reason: str) -> Draft | None:
-        """A draft that sets the next record aside without deciding it: the log refuses what comes of it."""
-        queue = partition.work or partition.commands
-        if not queue or partition.engine is None:
+    def quarantine_unseen(self, turn: Turn, reason: str) -> Draft | None:
+        """A draft that sets a turn's only record aside undecided: the log refuses what comes of it."""
+        partition, part, turn.part = turn.partition, turn.part, Part.ASIDE
+        if part not in (Part.WORK, Part.COMMAND):
             return None
-        turn = Turn(partition, partition.engine, self._ambient.clock.now_ms(), partition.positions)
-        of_work = queue is partition.work
+        queue, topic = (partition.work, "work") if part is Part.WORK else (partition.commands, "commands")
+        if not queue:
+            return None
         record = queue.popleft()
+        turn.quarantined.clear()
         self._quarantine(turn, record, reason)
-        positions = partition.positions._replace(**{"work" if of_work else "commands": record.offset + 1})
+        positions = partition.positions._replace(**{topic: record.offset + 1})
         return self._checkpoint.draft(partition, positions, turn.now_ms, quarantined=turn.quarantined)
 
     def _quarantine(self, turn: Turn, record: Record, reason: str) -> None:

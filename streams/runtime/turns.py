@@ -15,7 +15,7 @@ from functools import partial
 
 from schemas.topics import Topics
 from streams.runtime.checkpoint import Checkpoint, Draft
-from streams.runtime.deciding import BATCH_RECORDS, Decider, Turn
+from streams.runtime.deciding import Decider, Part, Turn
 from streams.runtime.mark import fingerprint
 from streams.runtime.partition import Ambient, GivenUp, Partition
 from streams.runtime.sharing import choose
@@ -69,7 +69,8 @@ class Turns:
         self._fatal_ms: deque[int] = deque(maxlen=FATAL_MAX)
         self._aborted_in_a_row = 0
         self._resume_ms = 0
-        self._alone = 0
+        self._alone: deque[tuple[int, Part]] = deque()
+        """Which partition has the next turns alone, and with what: one was refused for good."""
 
     @property
     def paused(self) -> bool:
@@ -86,11 +87,12 @@ class Turns:
             for each in running
             if each.backlog or each.more_due or each.wakeup_ms <= now_ms or each.alerts or not each.opened
         ]
+        part = Part.ALL
         if self._alone:
-            busy = [each for each in busy if each.backlog][:1]
-            self._alone = self._alone - 1 if busy else 0
+            number, part = self._alone.popleft()
+            busy = [each for each in busy if each.number == number]
         chosen = choose(busy)
-        decided = self._decider.decide(chosen, 1 if self._alone else BATCH_RECORDS) if chosen else []
+        decided = self._decider.decide(chosen, part) if chosen else []
         for each in busy:
             each.passed_over += 1  # until its turn is settled
         spoken = [(turn, draft) for turn, draft in decided if draft.speaks]
@@ -179,13 +181,13 @@ class Turns:
         self._telemetry.warning(f"transaction refused: {error}")
 
     def _isolate(self, decided: Sequence[tuple[Turn, Draft]], error: LogRefused, membership: object) -> None:
-        """What the log will never take is found by deciding records one by one, and set aside."""
-        taken = sum(len(turn.taken_work) + len(turn.taken_commands) for turn, _ in decided)
-        if len(decided) > 1 or taken > 1:
-            self._alone = max(1, taken)
-            return
+        """What the log will never take is found by deciding records one by one, and set aside; a partition
+        whose timers it will not take stops."""
         for turn, _ in decided:
-            draft = self._decider.quarantine_unseen(turn.partition, str(error)) if taken else None
+            if turn.part is Part.ALL:
+                self._alone += [(turn.partition.number, part) for part in turn.parts()]
+                continue
+            draft = self._decider.quarantine_unseen(turn, str(error))
             if draft is None:
                 self._stop_partition(turn.partition, error)
             else:

@@ -15,8 +15,7 @@ from streams.core.transaction import Source
 from streams.runtime.deciding import FIRE_STEP
 from streams.runtime.partition import GivenUp, PartitionState
 from streams.runtime.tenants import TenantDirectory
-from streams.transport.log import LogRefused, Outgoing, TopicPartition
-from streams.transport.memory import MemoryTransactionalWriter
+from streams.transport.log import TopicPartition
 from tests.unit.runtime.installation import Installation, engines
 
 
@@ -122,30 +121,6 @@ def test_a_handler_that_raises_quarantines_its_command_and_goes_on(monkeypatch: 
     assert codec.decode(record.value or b"").command_id == bad  # type: ignore[attr-defined]
     assert b"KeyError" in record.headers["reason"]
     assert process.metric("commands_total", type="CancelJob", outcome="quarantined") == 1
-
-
-def test_a_record_the_log_refuses_is_found_and_set_aside(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Such as an event that is larger than the broker takes: it must not be tried for ever."""
-    world = Installation()
-    process = world.live()
-    send = MemoryTransactionalWriter.send
-
-    def refusing(self: MemoryTransactionalWriter, records: list[Outgoing], on_last: Any = None) -> None:
-        for each in records:
-            if each.key == b"job:acme/poison" and each.topic == world.topics.events:
-                self._failure = LogRefused("too large")
-                raise self._failure
-        send(self, records, on_last)
-
-    monkeypatch.setattr(MemoryTransactionalWriter, "send", refusing)
-    good = [world.register(f"job-{n}") for n in range(3)]
-    poison = world.register("poison")
-    good += [world.register(f"job-{n}") for n in range(3, 6)]
-    world.until(lambda: world.committed()[0] == 7, process, steps=400)
-    assert all(len(world.answers(each)) == 1 for each in good)
-    (record,) = world.read(world.topics.quarantine)
-    assert codec.decode(record.value or b"").command_id == poison  # type: ignore[attr-defined]
-    assert process.running == [0]
 
 
 def test_dev_shards_are_fixed() -> None:

@@ -52,10 +52,6 @@ BROKER_SETTINGS: Mapping[str, str] = {
     "group.consumer.session.timeout.ms": "6000",
     # The default buffer of 128 MiB does not fit a small heap.
     "log.cleaner.dedupe.buffer.size": "8388608",
-    # An index is a sparse file in memory, and ext4 fills it with zeros from its first entry on: 3 to 5 ms of
-    # CPU for each of the two that a partition has at the usual 10 MiB (measured on Linux 6.18), a tenth now.
-    # It bounds a segment to some 350 MiB.
-    "log.index.size.max.bytes": "1048576",
     # Who takes a partition ends its predecessor's transaction. A lone broker that starts again must not: as
     # long as it does not know itself as a leader it leaves out the markers, and readers wait for ever.
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "60000",

@@ -80,7 +80,8 @@ def _topics() -> str:
     ]
     head = ["topic", "partitions", "key", "policy", "timestamp", "holds", "records"]
     common = (
-        "\nEvery topic: `max.message.bytes` 1 MiB, no unclean leader election, "
+        "\nEvery topic: `max.message.bytes` 1 MiB, segments of 256 MiB with indexes of 1 MiB, "
+        "no unclean leader election, "
         "and `min.insync.replicas` 2 with three replicas or more.\n"
     )
     return _table(head, rows) + common

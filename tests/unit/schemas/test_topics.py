@@ -68,6 +68,14 @@ def test_segments_close_well_within_their_retention() -> None:
             assert int(spec.config["segment.ms"]) * 6 <= int(spec.config["retention.ms"])
 
 
+def test_a_segment_ends_before_its_indexes_are_full() -> None:
+    """Or a broker that reads it anew after a crash may find more entries than there is room for, and end."""
+    every, of_time = 4_096, 12  # bytes of the log for an entry at least (`index.interval.bytes`), and its own
+    for spec in by_name().values():
+        config = spec.config
+        assert int(config["segment.bytes"]) // every * of_time < 0.8 * int(config["segment.index.bytes"])
+
+
 def test_a_small_cluster_asks_for_no_second_replica() -> None:
     assert all("min.insync.replicas" not in spec.config for spec in by_name(8, 1).values())
 

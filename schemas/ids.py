@@ -71,6 +71,17 @@ def scheduled_execution_id(job_id: str, incarnation: int, scheduled_ms: int) -> 
     return f"{job_id}.{base36(incarnation)}.{base36(scheduled_ms)}.{SCHEDULED_KIND}"
 
 
+def of_incarnation(job_id: str, incarnation: int) -> str:
+    """What the ids of all executions of this incarnation begin with."""
+    return f"{job_id}.{base36(incarnation)}."
+
+
+def scheduled_instant(rest: str) -> int | None:
+    """The instant of a scheduled occurrence, from what follows that prefix; None: the id is another one's."""
+    digits, _, kind = rest.partition(".")
+    return int(digits, 36) if kind == SCHEDULED_KIND else None
+
+
 def manual_kind(job_id: str, request_key: str) -> str:
     """The last part of the id of the execution that a request triggers."""
     return MANUAL_KIND + _short_hash(job_id, request_key)
@@ -107,7 +118,7 @@ def job_id_of(execution_id: str) -> str | None:
 
 def is_of(execution_id: str, job_id: str, incarnation: int) -> bool:
     """Whether the execution belongs to this incarnation of the job."""
-    return execution_id.startswith(f"{job_id}.{base36(incarnation)}.")
+    return execution_id.startswith(of_incarnation(job_id, incarnation))
 
 
 def job_key(tenant: str, job_id: str) -> str:

@@ -144,6 +144,7 @@ class Account:
         """The job's progress or status changed. `open_now`: its unfinished executions."""
         cursor = event.cursor
         self._moved = True
+        self._shifted = self._shifted or cursor.tz_version != self._tz_version
         if not judged or not self._begun or not self._is_judgeable():
             self._adopt(cursor)
         elif cursor.tz_version != self._tz_version and not self._same_in_both(event):
@@ -156,7 +157,6 @@ class Account:
         elif cursor.status is not self.status:
             self._paused_ms = 0 if cursor.paused_by == "system" else cursor.paused_ms
         self.status = cursor.status
-        self._shifted = self._shifted or cursor.tz_version != self._tz_version
         self._tz_version = cursor.tz_version
 
     def end(self, end_ms: int, grace_ms: int, *, drained: bool) -> None:
@@ -190,15 +190,10 @@ class Account:
         still_owed = set(kept)
         was_owed = set(self._owed)
         missing = (was_owed | set(due)) - still_owed - self._fired
-        self._made += len((was_owed - still_owed) & self._fired)
         room = [skip.count for skip in cursor.skips]
         left = assign(missing, cursor.skips, room)
         for skip, beyond in zip(cursor.skips, room, strict=True):
             self._report.skipped[skip.reason.value] += skip.count - beyond
-        if any(room):
-            # An instant that an execution was made for under an earlier definition may be counted again.
-            earlier = self._fired - self._ahead
-            assign(earlier.intersection(self._between(self._frontier_ms, upto_ms)), cursor.skips, room)
         self._frontier_ms = upto_ms
         self._ahead = {instant for instant in self._ahead if instant > upto_ms}
         for instant in left:
@@ -252,6 +247,8 @@ class Account:
             if len(instants) != kept.count and not self._shifted:
                 self._add(Kind.SKIP, f"keeps {kept.count} from {kept.from_ms}, there are {len(instants)}")
             found += instants
+        for instant in self._fired.intersection(found) if not self._shifted else ():
+            self._add(Kind.NOT_DUE, f"keeps {instant}, which has an execution")
         self._catch_up = cursor.catch_up
         return found
 

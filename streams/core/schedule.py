@@ -218,7 +218,7 @@ def missed(
     """Decide about the occurrences of (after, upto], all of which the engine found to be missed.
 
     Under `skip` none is kept. Else those older than `now - window` are skipped, and of the rest the
-    newest `limit` are kept (`fire_all`) or the newest one (`fire_once`).
+    newest `limit` are kept, under `fire_once` one at the most.
     """
     last = nth_newest(schedule, after_utc_ms, upto_ms, 1, after_local)
     if last is None:
@@ -230,7 +230,7 @@ def missed(
     old = skip_range(schedule, after_utc_ms, after_local, before_window_ms, "misfire_window")
     inside_ms = max(after_utc_ms, before_window_ms)
     inside = count_occurrences(schedule, inside_ms, upto_ms, after_local)
-    count = min(inside, 1 if policy is MisfirePolicy.FIRE_ONCE else limit)
+    count = min(inside, limit, 1) if policy is MisfirePolicy.FIRE_ONCE else min(inside, limit)
     first = nth_newest(schedule, inside_ms, upto_ms, count, after_local) if count else None
     surplus = None
     if inside > count:

@@ -244,6 +244,22 @@ class Partition(RuleBasedStateMachine):
             next_ms = self.world.cursor(job).next_ms
             self.world.cancel(ids.scheduled_execution_id(job, known.incarnation, next_ms))
 
+    @rule(
+        job=st.sampled_from(JOBS),
+        count=st.integers(1, 3),
+        schedule=st.sampled_from(SCHEDULES),
+        sec=st.sampled_from([11, 30, 100]),
+    )
+    def cancel_ahead(self, job: str, count: int, schedule: dict[str, Any], sec: int) -> None:
+        """The next few are cancelled, and then another schedule comes to the same instants, maybe late."""
+        self.world.register(job, mode=RegisterMode.PUT, every_sec=5)
+        for _ in range(count):
+            self.cancel_next(job)
+        known = self.world.engine.state.job(TENANT, job)
+        if known is not None:
+            self.update(job, known.version, schedule)
+        self.outage(sec)
+
     @precondition(lambda self: self.grants)
     @rule(data=st.data(), own=st.booleans())
     def replay(self, data: st.DataObject, own: bool) -> None:

@@ -32,19 +32,18 @@ def cancel_job(tx: Transaction, command: CancelJob) -> Done | Refusal:
         return Done(200, job, cursor)
     if cursor.status is JobStatus.COMPLETED:
         return JOB_FINISHED
-    skips = tuple(
-        Skip(from_ms=kept.from_ms, to_ms=kept.to_ms, count=kept.count, reason=SkipReason.CANCELLED)
-        for kept in cursor.catch_up
-    )
-    settled = skip_missed(job, cursor, tx.now_ms)
+    settled = skip_missed(tx, job, cursor)
+    moving = Moving(settled, list(settled.skips))
+    for kept in cursor.catch_up:
+        reason = SkipReason.CANCELLED
+        moving.skip(Skip(from_ms=kept.from_ms, to_ms=kept.to_ms, count=kept.count, reason=reason))
     cancelled = replace(
-        settled,
+        moving.result(),
         status=JobStatus.CANCELLED,
         next_ms=0,
         next_local="",
         next_due_ms=0,
         catch_up=(),
-        skips=(*settled.skips, *skips),
         finished_ms=tx.now_ms,
     )
     tx.emit_cursor(JobCancelled, cursor, cancelled)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from schemas.commands import MissedInPause, PauseJob, ResumeJob
-from schemas.entities import Cursor, Job, JobStatus, MisfirePolicy, Skip, SkipReason
+from schemas.entities import Cursor, Job, JobStatus, MisfirePolicy, SkipReason
 from schemas.events import JobPaused, JobResumed
+from streams.core.handlers.ahead import open_spans
 from streams.core.handlers.answering import meaning_of, repeated, with_answer
 from streams.core.handlers.following import follow_up
 from streams.core.handlers.outcome import Done
-from streams.core.handlers.scheduling import Moving, alert_skips, keep, point, settle
+from streams.core.handlers.scheduling import Moving, alert_skips, keep, point, recorded, settle
 from streams.core.lifecycle import JOB_FINAL
 from streams.core.planning import plan_of
 from streams.core.refusals import JOB_FINISHED, NOT_PAUSED, Refusal, not_found
@@ -77,24 +78,25 @@ def _account(tx: Transaction, job: Job, cursor: Cursor, missed: MissedInPause) -
     if policy is not None:
         moving = Moving(cursor, [])
         if due:
-            keep(job, moving, policy, tx.now_ms, tx.now_ms)
+            keep(tx, job, moving, policy, tx.now_ms, tx.now_ms)
             alert_skips(tx, job, moving.skips)
         return moving.result()
     if due:
-        skipped = skip_missed(job, cursor, tx.now_ms)
+        skipped = skip_missed(tx, job, cursor)
         return point(job, replace(skipped, last_ms=tx.now_ms, last_local=""), tx.now_ms, "")
     return replace(cursor, skips=())
 
 
-def skip_missed(job: Job, cursor: Cursor, now_ms: int) -> Cursor:
+def skip_missed(tx: Transaction, job: Job, cursor: Cursor) -> Cursor:
     """The cursor with what fell due since the job was paused as skipped, if anything did: one record, and the
     version of the zone data that it goes by."""
-    skipped = None
-    if cursor.status is JobStatus.PAUSED and cursor.next_ms:
-        after_ms, after_local = cursor.next_ms - 1, cursor.last_local or None
-        skipped = skip_range(plan_of(job), after_ms, after_local, now_ms, "paused")
-    if skipped is None:
+    if cursor.status is not JobStatus.PAUSED or not cursor.next_ms:
         return replace(cursor, skips=())
-    reason = SkipReason.PAUSED
-    record = Skip(from_ms=skipped.from_ms, to_ms=skipped.to_ms, count=skipped.count, reason=reason)
-    return replace(cursor, skips=(record,), tz_version=TZ_VERSION)
+    plan, after_local = plan_of(job), cursor.last_local or None
+    moving = Moving(cursor, [])
+    for after_ms, upto_ms in open_spans(tx, job, cursor.next_ms - 1, tx.now_ms):
+        skipped = skip_range(plan, after_ms, after_local, upto_ms, SkipReason.PAUSED)
+        if skipped is not None:
+            moving.skip(recorded(skipped))
+    missed = moving.result()
+    return replace(missed, tz_version=TZ_VERSION) if missed.skips else missed

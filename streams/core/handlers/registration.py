@@ -124,7 +124,7 @@ def _update(
         updated_ms=tx.now_ms,
         updated_by=command.actor,
     )
-    moved = _next_under(updated, job, cursor, tx.now_ms)
+    moved = _next_under(tx, updated, job, cursor)
     if not moved.next_ms:
         return invalid(FieldProblem(field="schedule", detail="has no occurrence in the future"))
     make_all_kept(tx, job, cursor)
@@ -140,19 +140,19 @@ def _is_group_of_shards(tx: Transaction, command: RegisterJob | UpdateJob) -> bo
     return bool(command.policies.exclusion_group) and tx.router.settings_of(command.tenant).shards > 1
 
 
-def _next_under(job: Job, former: Job, cursor: Cursor, now_ms: int) -> Cursor:
+def _next_under(tx: Transaction, job: Job, former: Job, cursor: Cursor) -> Cursor:
     """Where the job stands under its new version."""
     if job.schedule == former.schedule:
         return replace(cursor, skips=())
-    cursor = skip_missed(former, cursor, now_ms)
+    cursor = skip_missed(tx, former, cursor)
     if job.schedule.kind is not ScheduleKind.ONCE:
         # From now on, even if the cursor stands behind a next occurrence that was cancelled.
-        return point(job, replace(cursor, last_ms=now_ms, last_local=""), now_ms, "")
+        return point(job, replace(cursor, last_ms=tx.now_ms, last_local=""), tx.now_ms, "")
     # Only behind what has passed: an execution's id is its instant, and of one long ago nobody may know.
     if job.schedule.run_at_ms <= cursor.last_ms:
         return replace(cursor, next_ms=0, next_local="", next_due_ms=0)
     moved = point(job, replace(cursor, last_local=""), job.schedule.run_at_ms - 1, "")
-    return replace(moved, next_due_ms=max(moved.next_due_ms, now_ms)) if moved.next_ms else moved
+    return replace(moved, next_due_ms=max(moved.next_due_ms, tx.now_ms)) if moved.next_ms else moved
 
 
 def _keep_superseded(tx: Transaction, job: Job) -> None:

@@ -22,6 +22,7 @@ from schemas.entities import (
 )
 from schemas.events import CursorMoved, ScheduleShifted
 from streams.core import schedule as occurrences
+from streams.core.handlers.ahead import open_spans
 from streams.core.handlers.firing import fire, scheduled
 from streams.core.handlers.following import follow_up, overlap
 from streams.core.limits import MISFIRE_KEPT_MAX, MISFIRE_THRESHOLD_MS
@@ -166,47 +167,52 @@ def _keep_missed(tx: Transaction, job: Job, moving: Moving) -> bool:
     """What fell due too long ago, in one step; False if that is nothing after all."""
     jitter_ms = _due(moving.cursor) - moving.cursor.next_ms
     upto_ms = tx.now_ms - MISFIRE_THRESHOLD_MS - 1 - jitter_ms
-    return keep(job, moving, job.policies.misfire, upto_ms, tx.now_ms - jitter_ms)
+    return keep(tx, job, moving, job.policies.misfire, upto_ms, tx.now_ms - jitter_ms)
 
 
-def keep(job: Job, moving: Moving, policy: MisfirePolicy, upto_ms: int, now_ms: int) -> bool:
+def keep(tx: Transaction, job: Job, moving: Moving, policy: MisfirePolicy, upto_ms: int, now_ms: int) -> bool:
     """Moves over all occurrences up to `upto_ms`: the policy's are kept for catch-up, the rest is counted."""
-    cursor = moving.cursor
-    missed = occurrences.missed(
-        plan_of(job),
-        cursor.next_ms - 1,
-        cursor.last_local or None,
-        upto_ms,
-        now_ms=now_ms,
-        policy=occurrences.MisfirePolicy(policy.lower()),
-        window_ms=job.policies.misfire_window_sec * 1000,
-        limit=_runs_left(job, cursor),
-    )
-    for skipped in missed.skipped:
-        moving.skip(
-            Skip(
-                from_ms=skipped.from_ms,
-                to_ms=skipped.to_ms,
-                count=skipped.count,
-                reason=SkipReason(skipped.reason.upper()),
-            )
+    cursor, plan = moving.cursor, plan_of(job)
+    after_ms, after_local = cursor.next_ms - 1, cursor.last_local or None
+    newest = occurrences.nth_newest(plan, after_ms, upto_ms, 1, after_local)
+    if newest is None:
+        return False
+    left = 1 if policy is MisfirePolicy.FIRE_ONCE else _runs_left(job, cursor)
+    kept: list[CatchUp] = []
+    for span in open_spans(tx, job, after_ms, upto_ms):
+        missed = occurrences.missed(
+            plan,
+            span[0],
+            after_local,
+            span[1],
+            now_ms=now_ms,
+            policy=occurrences.MisfirePolicy(policy.lower()),
+            window_ms=job.policies.misfire_window_sec * 1000,
+            limit=left,
         )
-    if missed.kept is not None:
-        # The range is read again from just before its first occurrence.
-        kept = CatchUp(
-            after_ms=missed.kept.first.utc_ms - 1,
-            after_local="",
-            from_ms=missed.kept.first.utc_ms,
-            to_ms=missed.kept.last.utc_ms,
-            count=missed.kept.count,
-        )
-        moving.cursor = replace(
-            cursor, catch_up=(*cursor.catch_up, kept), runs=cursor.runs + missed.kept.count
-        )
+        for skipped in missed.skipped:
+            moving.skip(recorded(skipped))
+        if missed.kept is not None:
+            kept.insert(0, _range(missed.kept))
+            left -= missed.kept.count
+    if kept:
+        runs = cursor.runs + sum(one.count for one in kept)
+        moving.cursor = replace(cursor, catch_up=(*cursor.catch_up, *kept), runs=runs)
         _drop_excess(job, moving)
-    if missed.last is not None:
-        move(job, moving, missed.last)
-    return missed.last is not None
+    move(job, moving, newest)
+    return True
+
+
+def recorded(skipped: occurrences.Skipped) -> Skip:
+    """As events have it."""
+    reason = SkipReason(skipped.reason.upper())
+    return Skip(from_ms=skipped.from_ms, to_ms=skipped.to_ms, count=skipped.count, reason=reason)
+
+
+def _range(kept: occurrences.Kept) -> CatchUp:
+    """It is read again from just before its first occurrence."""
+    first_ms, last_ms = kept.first.utc_ms, kept.last.utc_ms
+    return CatchUp(after_ms=first_ms - 1, after_local="", from_ms=first_ms, to_ms=last_ms, count=kept.count)
 
 
 def _runs_left(job: Job, cursor: Cursor) -> int:
@@ -234,12 +240,13 @@ def _drop_excess(job: Job, moving: Moving) -> None:
 
 
 def _without(job: Job, kept: CatchUp, dropped: int) -> tuple[int, CatchUp]:
-    """The range without its `dropped` oldest occurrences, and the newest of those."""
+    """The range without its `dropped` oldest occurrences, and the newest of those. Other zone data than those
+    that kept it may find fewer in it: then the dropped ones are those that are gone."""
     plan, left = plan_of(job), kept.count - dropped
     first = occurrences.nth_newest(plan, kept.after_ms, kept.to_ms, left, kept.after_local or None)
     last_dropped = occurrences.nth_newest(plan, kept.after_ms, kept.to_ms, left + 1, kept.after_local or None)
     if first is None or last_dropped is None:
-        raise ValueError(f"job {job.job_id}: its schedule no longer has what its cursor keeps")
+        return kept.from_ms, replace(kept, count=left)
     rest = replace(
         kept,
         after_ms=last_dropped.utc_ms,

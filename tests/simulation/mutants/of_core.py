@@ -107,8 +107,8 @@ def _one_attempt_more() -> None:
 
 def _catch_up_dropped() -> None:
     def make(original: Any) -> Any:
-        def keep(job: Any, moving: Moving, *args: Any) -> Any:
-            moved = original(job, moving, *args)
+        def keep(tx: Any, job: Any, moving: Moving, *args: Any) -> Any:
+            moved = original(tx, job, moving, *args)
             moving.cursor = replace(moving.cursor, catch_up=())
             return moved
 
@@ -149,7 +149,7 @@ def _update_drops_kept() -> None:
 
 
 def _pause_swallows() -> None:
-    change(pausing, "skip_missed", lambda original: lambda job, cursor, now_ms: replace(cursor, skips=()))
+    change(pausing, "skip_missed", lambda original: lambda tx, job, cursor: replace(cursor, skips=()))
 
 
 def _repeat_registers_anew() -> None:

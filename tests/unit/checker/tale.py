@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from projections.checker.checker import Checker
 from projections.checker.report import Report
+from projections.checker.skips import KEPT_MAX
 from schemas import codec
 from schemas.commands import ConfigureTenant, MissedInPause, WorkCommand
 from schemas.entities import OverlapPolicy, RetryJitter, RetryPolicy
@@ -84,9 +85,10 @@ def judged(
     *,
     drained: bool = False,
     complete_since_ms: int = 0,
+    kept_max: int = KEPT_MAX,
 ) -> Report:
     """What the checker says of it."""
-    checker = Checker(complete_since_ms=complete_since_ms)
+    checker = Checker(complete_since_ms=complete_since_ms, kept_max=kept_max)
     for offset, command in work:
         checker.word(0, offset, command)
     for key, event in log:

@@ -14,9 +14,11 @@ from projections.checker.promises import Promise, check_promises
 from projections.checker.report import Kind
 from schemas.commands import Complete, Fail, MissedInPause, WorkCommand
 from schemas.entities import (
+    CatchUp,
     ExecutionStatus,
     LeaseEnd,
     OverlapPolicy,
+    Skip,
     SkipReason,
     Tenant,
     WaitingFor,
@@ -39,6 +41,7 @@ from schemas.events import (
     LeaseExtended,
     TenantConfigured,
 )
+from schemas.ids import scheduled_execution_id
 from tests.unit.checker.tale import Line, Log, judged, log_of, tell
 from tests.unit.core.world import World, compacted
 
@@ -410,3 +413,28 @@ def test_a_one_off_that_fell_into_a_pause_is_accounted_for(missed: MissedInPause
     report = judged(log_of(world), world.now_ms, drained=True)
     assert report.good, report.violations
     assert report.due == 1
+
+
+def test_neither_skipped_nor_kept_is_what_has_an_execution() -> None:
+    """Cancelled before its time, and come to again by another schedule: both were once let pass."""
+    world = World()
+    job = world.register("a", every_sec=60).job
+    assert job is not None
+    world.cancel(scheduled_execution_id("a", job.incarnation, job.first_next_ms))
+    world.update(1, "a", cron="*/20 * * * * *")
+    world.now_ms += 75_000
+    world.run()
+    log = log_of(world)
+    assert judged(log, world.now_ms).good
+    first_ms, last_ms = job.first_next_ms - 20_000, job.first_next_ms
+    both = CatchUp(after_ms=first_ms - 1, after_local="", from_ms=first_ms, to_ms=last_ms, count=2)
+    skip = Skip(from_ms=last_ms, to_ms=last_ms, count=1, reason=SkipReason.MISFIRE_LIMIT)
+    for changes, told in (
+        ({"catch_up": (both,)}, f"keeps {last_ms}, which has an execution"),
+        ({"skips": (skip,)}, "1 of them were not due, or did run"),
+    ):
+        missed = at(log, CursorMoved, lambda event: bool(event.cursor.catch_up))
+        key, event = log[missed]
+        wrong = replace(event, cursor=replace(event.cursor, **changes))  # type: ignore[type-var,union-attr]
+        found = judged([*log[:missed], (key, wrong), *log[missed + 1 :]], world.now_ms).violations
+        assert any(one.detail.endswith(told) for one in found), found

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -272,3 +273,19 @@ def test_an_interrupted_pass_starts_over_if_another_owner_was_there_meanwhile() 
     world.run()
     assert format_instant(world.cursor("a-new-one").next_ms) == "2026-05-01T03:15:00Z"
     assert world.types.count("ScheduleShifted") == 152
+
+
+def test_kept_misfires_that_new_data_no_longer_have_are_dropped_first() -> None:
+    """02, 04, 06, 08 by the older data; 03, 05, 07 by the newer: there is no fourth to be dropped."""
+    with patch("streams.core.handlers.scheduling.MISFIRE_KEPT_MAX", 4):
+        world = world_at("2026-05-01T03:01:30Z", EVEN)
+        world.trigger()  # nothing kept is made as long as it is there
+        world.now_ms = parse_instant("2026-05-01T03:08:30Z", "at")
+        world.run()
+        (kept,) = world.cursor().catch_up
+        assert kept.count == 4
+        owned_by(world, NEWER)
+        world.now_ms += 105_000  # 10 is late by the older data, and is 09 by the newer
+        world.run()
+    assert world.cursor().status is JobStatus.ACTIVE  # it was paused as an internal error
+    assert [one.count for one in world.cursor().catch_up] == [3, 1]

@@ -210,13 +210,16 @@ class Posting(Protocol):
 
 
 async def registered(connection: Posting, body: bytes, key: str) -> list[str]:
-    """The ids of a batch's jobs. On a busy machine an answer may come too late (503): asked again under the
-    same key, it says what was decided meanwhile."""
+    """The ids of a batch's jobs. On a busy machine an answer may come too late (503), and the tenant's limits
+    are lifted a moment after the start (429): asked again under the same key, it says what was decided
+    meanwhile, and decides the rest."""
     for _ in range(TRIES):
         answer = await connection.post("/v1/jobs/batch", body, f"Idempotency-Key: {key}\r\n")
         results = _RESULTS.decode(answer.expect(200)).results
-        if all(result.status != 503 for result in results):
+        again = [result.problem or {} for result in results if result.status in {429, 503}]
+        if not again:
             break
+        await asyncio.sleep(max(problem.get("retryAfterSec", 0) for problem in again))
     wrong = [result for result in results if result.status not in {200, 201}]
     if wrong:
         raise Refused(f"{len(wrong)} of a batch not registered, the first: {wrong[0]}")

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from bench.wire import Answer, Refused
-from bench.worker import registered
+from bench.worker import TRIES, registered
 
 LATE = {"status": 503, "problem": {"code": "outcome_unknown"}}
 
@@ -36,6 +36,14 @@ def test_a_batch_that_was_answered_late_is_asked_for_again_under_its_key() -> No
     assert connection.headers == ["Idempotency-Key: herd-0\r\n"] * 2
 
 
-def test_what_is_refused_ends_the_run() -> None:
+def test_a_batch_that_came_before_its_limits_were_lifted_is_asked_for_again() -> None:
+    early = {"status": 429, "problem": {"code": "rate_limited", "retryAfterSec": 0}}
+    connection = Answers([_made("a"), early], [_made("a"), _made("b")])
+    assert asyncio.run(registered(connection, b"{}", "herd-0")) == ["a", "b"]
+
+
+@pytest.mark.parametrize("status", [400, 429])
+def test_what_is_refused_ends_the_run(status: int) -> None:
+    answers = Answers(*[[_made("a"), {"status": status}]] * TRIES)
     with pytest.raises(Refused, match="1 of a batch"):
-        asyncio.run(registered(Answers([_made("a"), {"status": 429}]), b"{}", "herd-0"))
+        asyncio.run(registered(answers, b"{}", "herd-0"))

@@ -1,7 +1,7 @@
 """The engine's inner modules as machine code: `make compiled`. Optional; what they do is the same.
 
 mypyc makes extension modules from a copy of `schemas` and `streams`, beside the Python files that they stand
-for. A few modules have a stand-in that is better as machine code (`dev.native`).
+for. A few modules have a stand-in that is better as machine code (`dev.native`), and all of them inline caches.
 The copy's folder is named by a hash of all that goes into it, and gets that name when it is complete. So
 a processor is started from it only if it was made from today's sources; otherwise it runs those. Checkouts
 may share the cache: one compiles at a time, and clears away what nobody started a processor from for a week.
@@ -55,11 +55,18 @@ MODULES = (
 )
 STAND_INS = {f"schemas/{name}.py": f"dev/native/{name}.py" for name in ("decoders", "encoders")}
 """Source by the module in whose place it is compiled."""
+HEADER, HEADER_SOURCE = "include/CPy.h", "dev/native/inline_caches.h"
+"""Comes before mypyc's header of that name, and includes it."""
 _OPTIONS = ("--strict", "--explicit-package-bases", "--namespace-packages")
 _UNFINISHED = "unfinished-"
 _held: dict[Path, int] = {}
 """Descriptors of folders that this process starts others from, each locked for as long as it runs."""
-_SETTINGS = {"MYPYC_OPT_LEVEL": "2", "MYPYC_DEBUG_LEVEL": "0", "MYPYC_MULTI_FILE": "1"}
+SETTINGS = {
+    "MYPYC_OPT_LEVEL": "2",
+    "MYPYC_DEBUG_LEVEL": "0",
+    "MYPYC_MULTI_FILE": "1",
+    "CFLAGS": f"-I{Path(HEADER).parent}",
+}
 
 
 class CompileError(Exception):
@@ -151,7 +158,7 @@ def _compile(parent: Path) -> Path:
         done = subprocess.run(
             [sys.executable, "-m", "mypyc", *_OPTIONS, *MODULES],
             cwd=copy,
-            env=os.environ | _SETTINGS,
+            env=os.environ | SETTINGS,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -183,7 +190,10 @@ def _clear(made: Path) -> None:
 
 
 def _sources(root: Path) -> Iterator[tuple[str, Path]]:
-    """Each file of the packages, by the name that it has in the copy, where stand-ins have taken places."""
+    """Each file that is compiled or read beside it, by the name that it has in the copy, where stand-ins have
+    taken places."""
+    header = root / HEADER_SOURCE
+    yield HEADER, header if header.is_file() else root / HEADER
     for package in PACKAGES:
         for path in sorted((root / package).rglob("*")):
             if path.is_file() and "__pycache__" not in path.parts:
@@ -195,7 +205,7 @@ def _sources(root: Path) -> Iterator[tuple[str, Path]]:
 def _hash(root: Path) -> str:
     digest = hashlib.sha256()
     used = (sys.implementation.cache_tag, platform.python_version(), platform.machine(), version("mypy"))
-    digest.update(repr((used, MODULES, _OPTIONS, _SETTINGS)).encode())
+    digest.update(repr((used, MODULES, _OPTIONS, SETTINGS)).encode())
     digest.update(Path(hoisting.__file__).read_bytes())
     for name, path in _sources(root):
         digest.update(repr((name, path.read_bytes())).encode())

@@ -83,7 +83,7 @@ print(some.NUMBER, "PYTHONSAFEPATH" in compiled.os.environ, *sys.argv[2:])
 @pytest.fixture
 def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A checkout with one module of its own beside those that are compiled, which are empty; and a cache."""
-    for module in compiled.MODULES:
+    for module in (*compiled.MODULES, compiled.HEADER_SOURCE):
         (tmp_path / module).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / module).touch()
     (tmp_path / "streams" / "some.py").write_text("NUMBER = 1\n")

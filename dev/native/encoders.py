@@ -82,10 +82,18 @@ class _Double(_Writer):
 class _Enum(_Writer):
     def __init__(self, symbols: list[str]) -> None:
         self._numbers: dict[str, int] = {symbol: number for number, symbol in enumerate(symbols)}
+        self._members: list[tuple[Any, int]] = []
 
     def write(self, value: Any, out: BytesWriter) -> None:
-        # By `_value_`: hashing a member is a Python call, hashing its string is not.
-        _write_long(self._numbers[value._value_], out)
+        # Few members, and the one that is looked for is known: hashing it would be a Python call.
+        for member, number in self._members:
+            if member is value:
+                out.append(u8(number))
+                return
+        number = self._numbers[value._value_]
+        if number < 64:
+            self._members.append((value, number << 1))
+        _write_long(number, out)
 
 
 class _Array(_Writer):

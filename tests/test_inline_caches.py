@@ -1,0 +1,198 @@
+"""What compiled code remembers about attributes and globals (dev/native/inline_caches.h) is asked anew when it
+changed: each case looks twice before the change, so that the second look is from memory."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dev import compiled
+
+_SHAPES = """\
+import msgspec
+
+class Point(msgspec.Struct, frozen=True, gc=False):
+    x: object = 0
+
+class Other(msgspec.Struct, frozen=True):
+    first: object = "first"
+    x: object = "other"
+
+class Plain:
+    def __init__(self) -> None:
+        self.x = "plain"
+
+class Slotted:
+    __slots__ = ("x",)
+
+class Computed:
+    @property
+    def x(self) -> str:
+        return "computed"
+
+LIMIT = "limit"
+"""
+
+_PROBE = """\
+from typing import Any
+from shapes import LIMIT, Point
+
+def x_of(thing: Any) -> Any:
+    return thing.x
+
+def x_of_another(thing: Any) -> Any:
+    return thing.x
+
+def real_of(thing: Any) -> Any:
+    return thing.real
+
+def limit() -> Any:
+    return LIMIT
+
+def made(x: Any) -> Any:
+    return Point(x)
+
+def found(table: dict[str, Any], key: str) -> Any:
+    return table[key]
+"""
+
+_CASES = '''\
+import sys
+import probe
+import shapes
+from shapes import Computed, Other, Plain, Point, Slotted
+
+def raised(call, *given):
+    try:
+        return call(*given)
+    except Exception as error:
+        return type(error).__name__
+
+def twice(call, *given):
+    first = raised(call, *given)
+    assert raised(call, *given) == first, first
+    return first
+
+def a_slot_is_read_of_the_object_asked():
+    points = [Point(str(number)) for number in range(100)]
+    assert [probe.x_of(point) for point in points] == [point.x for point in points]
+
+def types_take_turns_at_one_place():
+    for _ in range(3):
+        for thing, expected in ((Point(1), 1), (Other(), "other"), (Plain(), "plain"), (Computed(), "computed")):
+            assert twice(probe.x_of, thing) == expected
+
+def a_field_is_released_as_often_as_it_is_taken():
+    value = object()
+    before, point = sys.getrefcount(value), Point(value)
+    for _ in range(100):
+        probe.x_of(point)
+    assert sys.getrefcount(value) == before + 1
+
+def an_empty_slot_has_no_value():
+    slotted = Slotted()
+    slotted.x = 1
+    assert twice(probe.x_of, slotted) == 1
+    del slotted.x
+    assert twice(probe.x_of, slotted) == "AttributeError"
+
+def an_attribute_that_is_not_there_is_an_error():
+    assert twice(probe.x_of, object()) == "AttributeError"
+
+def a_member_that_is_no_object_is_made_one():
+    assert twice(probe.real_of, complex(1.5, 2)) == 1.5
+
+def a_class_that_changed_is_asked_again():
+    point = Point(1)
+    assert twice(probe.x_of_another, point) == 1
+    slot = Point.x
+    Point.x = property(lambda self: "changed")
+    assert twice(probe.x_of_another, point) == "changed"
+    del Point.x
+    assert twice(probe.x_of_another, point) == "AttributeError"
+    Point.x = slot
+    assert twice(probe.x_of_another, point) == 1
+
+def a_class_with_the_place_of_one_that_is_gone_is_another():
+    for number in range(300):
+        fields = [f"y{field}" for field in range(number % 3)] + ["x"]
+        cls = type("Made", (), {"__slots__": fields})
+        made = cls()
+        made.x = number
+        assert twice(probe.x_of, made) == number
+        del made, cls
+
+def a_global_that_changed_is_read_again():
+    assert twice(probe.limit) == "limit"
+    probe.LIMIT = "changed"
+    assert twice(probe.limit) == "changed"
+    del probe.LIMIT
+    assert twice(probe.limit) in ("NameError", "KeyError")
+    probe.LIMIT = "again"
+    assert twice(probe.limit) == "again"
+
+def a_class_is_made_by_its_newest_name():
+    assert twice(lambda: type(probe.made(1)).__name__) == "Point"
+    probe.Point = Other
+    assert type(probe.made(1)).__name__ == "Other"
+
+def a_dict_is_no_memory_of_another():
+    key = sys.intern("some key")
+    for value in ("a", "b"):
+        assert twice(probe.found, {key: value}, key) == value
+    table = {key: "a", sys.intern("another"): "b"}
+    assert twice(probe.found, table, key) == "a"
+    assert twice(probe.found, table, sys.intern("another")) == "b"
+    table[key] = "changed"
+    assert twice(probe.found, table, key) == "changed"
+    del table[key]
+    assert twice(probe.found, table, key) == "KeyError"
+
+def a_key_with_the_place_of_one_that_is_gone_is_another():
+    table = {f"made {number}": number for number in range(300)}
+    for number in range(300):
+        key = sys.intern("made " + str(number))
+        assert twice(probe.found, table, key) == number
+        del key
+
+CASES = [each for each in list(vars().values()) if callable(each) and getattr(each, "__module__", "") == "__main__"]
+for case in CASES:
+    if case.__code__.co_argcount == 0:
+        case()
+        print(case.__name__)
+'''
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_what_changed_is_looked_up_again(tmp_path: Path) -> None:
+    if not compiled.can_compile():
+        pytest.skip("no C compiler")
+    (tmp_path / "shapes.py").write_text(_SHAPES)
+    (tmp_path / "probe.py").write_text(_PROBE)
+    header = tmp_path / compiled.HEADER
+    header.parent.mkdir()
+    shutil.copyfile(compiled.ROOT / compiled.HEADER_SOURCE, header)
+    _run(tmp_path, "-m", "mypyc", "probe.py", **compiled.SETTINGS)
+    (extension,) = tmp_path.glob("probe.*.so")
+    said = _run(tmp_path, "-c", _CASES)
+    assert len(said) == _CASES.count("\ndef a_") + _CASES.count("\ndef an_") + _CASES.count("\ndef types_")
+    assert b"slot_missed" in extension.read_bytes()
+    assert b"global_missed" in extension.read_bytes()
+
+
+def _run(folder: Path, *arguments: str, **settings: str) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(folder), **settings},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout.splitlines()

@@ -1,7 +1,7 @@
 """The engine's inner modules as machine code: `make compiled`. Optional; what they do is the same.
 
 mypyc makes extension modules from a copy of `schemas` and `streams`, beside the Python files that they stand
-for. A few modules have a stand-in that is better as machine code (`dev.native`), and all of them inline caches.
+for. A few modules have a stand-in that is better as machine code, and all have inline caches (`dev.native`).
 The copy's folder is named by a hash of all that goes into it, and gets that name when it is complete. So
 a processor is started from it only if it was made from today's sources; otherwise it runs those. Checkouts
 may share the cache: one compiles at a time, and clears away what nobody started a processor from for a week.

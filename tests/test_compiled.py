@@ -239,7 +239,7 @@ def test_a_load_goes_on_with_what_was_compiled(
     sources: Path, compiler: list[Path], pure: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Once, with the arguments it was given, and its children are told nothing of it but where it is."""
-    shutil.copytree(ROOT / "dev", sources / "dev")
+    shutil.copytree(ROOT / "dev", sources / "dev", dirs_exist_ok=True)
     shutil.copyfile(ROOT / "streams" / "ambient.py", sources / "streams" / "ambient.py")
     made = compiled.build()
     shutil.copytree(sources / "streams", made / "streams", dirs_exist_ok=True)
@@ -270,12 +270,21 @@ def test_a_stand_in_belongs_to_what_is_compiled(
     monkeypatch.setattr(compiled, "STAND_INS", {"streams/some.py": "dev/native/some.py"})
     without = compiled.folder()
     stand_in = sources / "dev" / "native" / "some.py"
-    stand_in.parent.mkdir(parents=True)
     stand_in.write_text("NUMBER = 3\n")
     made = compiled.build()
     assert made == compiled.folder() != without
     assert (made / "streams" / "some.py").read_text() == "NUMBER = 3\n"
     stand_in.write_text("NUMBER = 4\n")
+    assert compiled.folder() != made
+
+
+def test_the_header_belongs_to_what_is_compiled(sources: Path, compiler: list[Path]) -> None:
+    """It is in the hash, and the copy has it under the name of mypyc's own."""
+    (sources / compiled.HEADER_SOURCE).write_text("/* first */")
+    made = compiled.build()
+    assert made == compiled.folder()
+    assert (made / "include" / "CPy.h").read_text() == "/* first */"
+    (sources / compiled.HEADER_SOURCE).write_text("/* second */")
     assert compiled.folder() != made
 
 

@@ -1,4 +1,4 @@
-"""What compiled code remembers about attributes and globals (dev/native/inline_caches.h) is asked anew when it
+"""What compiled code remembers of attributes and globals (dev/native/inline_caches.h) is asked anew when it
 changed: each case looks twice before the change, so that the second look is from memory."""
 
 import os
@@ -59,7 +59,7 @@ def found(table: dict[str, Any], key: str) -> Any:
     return table[key]
 """
 
-_CASES = '''\
+_CASES = """\
 import sys
 import probe
 import shapes
@@ -81,8 +81,9 @@ def a_slot_is_read_of_the_object_asked():
     assert [probe.x_of(point) for point in points] == [point.x for point in points]
 
 def types_take_turns_at_one_place():
+    things = {Point(1): 1, Other(): "other", Plain(): "plain", Computed(): "computed"}
     for _ in range(3):
-        for thing, expected in ((Point(1), 1), (Other(), "other"), (Plain(), "plain"), (Computed(), "computed")):
+        for thing, expected in things.items():
             assert twice(probe.x_of, thing) == expected
 
 def a_field_is_released_as_often_as_it_is_taken():
@@ -158,12 +159,11 @@ def a_key_with_the_place_of_one_that_is_gone_is_another():
         assert twice(probe.found, table, key) == number
         del key
 
-CASES = [each for each in list(vars().values()) if callable(each) and getattr(each, "__module__", "") == "__main__"]
-for case in CASES:
-    if case.__code__.co_argcount == 0:
+for name, case in list(vars().items()):
+    if name.startswith(("a_", "an_", "types_")):
         case()
-        print(case.__name__)
-'''
+        print(name)
+"""
 
 
 @pytest.mark.slow

@@ -41,10 +41,11 @@ _CORE = (
     *("outcomes", "parking", "priorities", "rates", "state", "timebuckets", "transaction"),
 )
 _HANDLERS = (
-    *("answering", "breaking", "ending", "firing", "following", "gating", "granting", "leasing", "ordering"),
-    *("outcome", "parcels", "scheduling", "timing", "vacating"),
+    *("answering", "breaking", "cancelling", "ending", "firing", "following", "gating", "granting"),
+    *("leasing", "ordering", "outcome", "parcels", "scheduling", "timing", "vacating"),
 )
 MODULES = (
+    "schemas/codec.py",
     "schemas/decoders.py",
     "schemas/encoders.py",
     "schemas/ids.py",

@@ -38,9 +38,12 @@ class Indexes:
     def __init__(self, kv: Overlay) -> None:
         self._kv = kv
         self.counters = Counters(kv)
-        self.number = self.counters.get
 
     # -- reading
+
+    def number(self, key: bytes) -> int:
+        """What a counter says."""
+        return self.counters.get(key)
 
     def runnable(
         self, pool_key: str, priority: str, tenant: str, limit: int, behind: bytes = b""
@@ -158,18 +161,20 @@ class Indexes:
         if now is not None:
             self._kv.put(keys.open_execution(job_key, now, execution.execution_id), b"")
             self.counters.add(keys.unfinished(job_key), _weight(now))
+        if before is None or now is None:
+            self.counters.add(keys.unfinished_of_tenant(execution.tenant), 1 if before is None else -1)
 
     def _place(self, execution: Execution, value: bytes | None) -> None:
         """Puts or deletes what follows from what it does or waits for while it is not final."""
-        tenant, add = execution.tenant, self.counters.add
+        tenant, counters = execution.tenant, self.counters
         change = -1 if value is None else 1
         if execution.waiting_for is WaitingFor.WORKER:
             prefix, backlog = _line(tenant, execution.pool, execution.priority)
-            add(backlog, change)
+            counters.add(backlog, change)
             entry: bytes | None = keys.queued(prefix, execution.due_ms, execution.execution_id)
         elif execution.status is ExecutionStatus.RUNNING:
             for counter in _running(tenant, execution.pool):
-                add(counter, change)
+                counters.add(counter, change)
             entry = _claim(execution)
         else:
             entry = _set_aside(execution)

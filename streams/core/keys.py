@@ -11,7 +11,7 @@ import struct
 from functools import lru_cache
 from typing import NewType
 
-FORMAT = 5
+FORMAT = 6
 """Of all keys and values here; another one makes local stores be rebuilt from the log."""
 CHECKPOINT = b"m\x00checkpoint"
 LAST_TOKEN = b"f\x00token"
@@ -125,6 +125,12 @@ def running_in_shared(pool_key: str, tenant: str) -> bytes:
 
 BREAKERS, LEASES = b"yb", b"yl"
 """How many records of circuit breakers and of heartbeats there are: if none, nobody need look for one."""
+
+
+@lru_cache(maxsize=4_096)  # few tenants are busy at a time
+def unfinished_of_tenant(tenant: str) -> bytes:
+    """How many executions stand in `open_execution` for all jobs of the tenant: if none, the same."""
+    return b"yo" + tenant.encode()
 
 
 def held_back_prefix(tenant: str, target: str) -> bytes:

@@ -7,6 +7,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from schemas.entities import Execution
+
 WINDOW_SEC = 60
 JOBS_COUNTED_MAX = 3
 """Distinct jobs kept of each second: more than a breaker asks for need not be told apart."""
@@ -37,8 +39,9 @@ class Outcomes:
         self._cleared: list[tuple[tuple[str, str], deque[_Second]]] = []
         self._swept_sec = 0
 
-    def add(self, tenant: str, target: str, job_id: str, now_ms: int, *, failed: bool) -> None:
+    def add(self, execution: Execution, target: str, now_ms: int, *, failed: bool) -> None:
         """An attempt ended."""
+        tenant = execution.tenant
         window = self._windows.get((tenant, target))
         if window is None:
             window = self._windows[tenant, target] = deque()
@@ -51,7 +54,7 @@ class Outcomes:
         second.outcomes += 1
         second.failures += failed
         if len(second.jobs) < JOBS_COUNTED_MAX:
-            second.jobs.add(job_id)
+            second.jobs.add(execution.job_id)
         self._added.append((second, failed))
 
     def totals(self, tenant: str, target: str, now_ms: int) -> Totals:

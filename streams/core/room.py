@@ -20,6 +20,8 @@ Sized = tuple[Entity | None, int]
 class Generations:
     """What one partition keeps, by log key."""
 
+    __slots__ = ("__weakref__", "newer", "older")
+
     def __init__(self) -> None:
         self.newer: dict[str, Sized] = {}
         self.older: dict[str, Sized] = {}

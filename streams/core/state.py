@@ -36,6 +36,7 @@ from schemas.entities import (
     WaitingFor,
 )
 from schemas.events import Event, entity_of
+from schemas.ids import scheduled_execution_id
 from streams.core import keys
 from streams.core.decoded import Decoded
 from streams.core.indexes import NO_JOB, Indexes, Standing, is_active, standing_of
@@ -73,10 +74,12 @@ class State:
         self._codec = codec
         self.encode = codec.encode
         self._decoded = Decoded(room, self._read)
-        self.entity = self._get = self._decoded.get
-        """What stands under a log key."""
 
     # -- reading
+
+    def entity(self, key: str) -> Entity | None:
+        """What stands under a log key."""
+        return self._decoded.get(key)
 
     def _read(self, key: str) -> Sized:
         value = self.kv.get(keys.entity(key))
@@ -95,20 +98,20 @@ class State:
 
     def knows(self, key: str) -> bool:
         """Whether an entity stands under a log key."""
-        return self._get(key) is not None
+        return self.entity(key) is not None
 
     def job(self, tenant: str, job_id: str) -> Job | None:
-        found = self._get(ids.job_key(tenant, job_id))
+        found = self.entity(ids.job_key(tenant, job_id))
         return found if isinstance(found, Job) else None
 
     def meta(self) -> PartitionMeta | None:
         """What the partition was made with."""
-        found = self._get(ids.META_KEY)
+        found = self.entity(ids.META_KEY)
         return found if isinstance(found, PartitionMeta) else None
 
     def tenant(self, tenant: str) -> Tenant | None:
         """The settings that this partition, as the tenant's home, decided last."""
-        found = self._get(ids.tenant_key(tenant))
+        found = self.entity(ids.tenant_key(tenant))
         return found if isinstance(found, Tenant) else None
 
     def knows_any_of(self, tenant: str) -> bool:
@@ -124,14 +127,14 @@ class State:
         )
 
     def execution(self, tenant: str, execution_id: str) -> Execution | None:
-        found = self._get(ids.execution_key(tenant, execution_id))
+        found = self.entity(ids.execution_key(tenant, execution_id))
         return found if isinstance(found, Execution) else None
 
     def lease(self, execution: Execution) -> Lease | None:
         """The newest heartbeat's record, of any epoch."""
         if not self.indexes.number(keys.LEASES):
             return None
-        found = self._get(ids.lease_key(execution.tenant, execution.execution_id))
+        found = self.entity(ids.lease_key(execution.tenant, execution.execution_id))
         return found if isinstance(found, Lease) else None
 
     def expect_new(self, job: Job) -> None:
@@ -143,14 +146,14 @@ class State:
 
     def breaker(self, tenant: str, target: str) -> Breaker | None:
         """The circuit breaker of a target; None: it was never open, or long ago."""
-        found = self._get(ids.breaker_key(tenant, target))
+        found = self.entity(ids.breaker_key(tenant, target))
         return found if isinstance(found, Breaker) else None
 
     def breaker_of(self, execution: Execution) -> Breaker | None:
         """That of the target to which an execution is sent."""
         if not self.indexes.number(keys.BREAKERS):
             return None
-        found = self._get(_breaker_key(execution.tenant, execution.pool))
+        found = self.entity(_breaker_key(execution.tenant, execution.pool))
         return found if isinstance(found, Breaker) else None
 
     def is_probe(self, execution: Execution) -> bool:
@@ -165,13 +168,13 @@ class State:
         is_triggered = execution.kind is ExecutionKind.MANUAL
         if not is_triggered and not execution.replays and execution.status is not ExecutionStatus.FAILED:
             return None
-        found = self._get(ids.content_key(execution.tenant, execution.execution_id))
+        found = self.entity(ids.content_key(execution.tenant, execution.execution_id))
         return found if isinstance(found, KeptContent) else None
 
     def superseded(self, execution: Execution) -> KeptContent | None:
         """What the job version gave with which the execution was fired, if that is not the current one."""
         version_id = ids.version_id(execution.job_id, execution.job_version)
-        found = self._get(ids.content_key(execution.tenant, version_id))
+        found = self.entity(ids.content_key(execution.tenant, version_id))
         return found if isinstance(found, KeptContent) else None
 
     def cursor(self, job: Job) -> Cursor:
@@ -199,12 +202,20 @@ class State:
 
     def moved(self, job: Job) -> Cursor | None:
         """The job's own cursor; None as long as it stands at its beginning, or a one-off has only fired."""
-        found = self._get(ids.cursor_key(job.tenant, job.job_id))
+        found = self.entity(ids.cursor_key(job.tenant, job.job_id))
+        if found is None:
+            return None
         return found if isinstance(found, Cursor) and found.incarnation == job.incarnation else None
+
+    def _unfinished(self, tenant: str, job_id: str) -> int:
+        """How many executions of a job are among the open ones (`keys.unfinished`)."""
+        if not self.indexes.number(keys.unfinished_of_tenant(tenant)):
+            return 0
+        return self.indexes.number(keys.unfinished(f"{tenant}/{job_id}"))
 
     def active(self, tenant: str, job_id: str) -> int:
         """Executions of a job that are neither final nor waiting for another one of it."""
-        counted = self.indexes.number(keys.unfinished(f"{tenant}/{job_id}")) % keys.WAITING
+        counted = self._unfinished(tenant, job_id) % keys.WAITING
         return counted if self.active_first(tenant, job_id) is None else counted + 1
 
     def active_first(self, tenant: str, job_id: str) -> Execution | None:
@@ -243,12 +254,11 @@ class State:
 
     def has_open(self, tenant: str, job_id: str) -> bool:
         """Whether the job has an unfinished execution."""
-        counted = self.indexes.number(keys.unfinished(f"{tenant}/{job_id}"))
-        return counted > 0 or self.active_first(tenant, job_id) is not None
+        return self._unfinished(tenant, job_id) > 0 or self.active_first(tenant, job_id) is not None
 
     def is_alone(self, job: Job) -> bool:
-        """Whether a one-off whose own execution is active has no other unfinished one."""
-        return not self.indexes.number(keys.unfinished(f"{job.tenant}/{job.job_id}"))
+        """Whether a one-off has no unfinished execution but its own while that is active."""
+        return not self._unfinished(job.tenant, job.job_id)
 
     def in_line(self, tenant: str, job_id: str, limit: int) -> int:
         """How many executions wait for overlap within the queue limit, counted to `limit`."""
@@ -258,7 +268,7 @@ class State:
     def blocked(self, tenant: str, job_id: str, limit: int) -> list[str]:
         """Ids of executions that wait for an earlier one of the job, by scheduled time."""
         found: list[str] = []
-        if self.indexes.number(keys.unfinished(f"{tenant}/{job_id}")) < keys.WAITING:
+        if self._unfinished(tenant, job_id) < keys.WAITING:
             return found  # nearly always, and a scan costs ten times as much
         prefix = keys.blocked_prefix(f"{tenant}/{job_id}")
         for key, _ in self.kv.scan(prefix, keys.after(prefix)):
@@ -293,11 +303,11 @@ class State:
         held = ids.key_of(entity)
         if held != key:
             raise InvariantError(f"the record under {key!r} holds {held!r}")
-        self.evolve(key, value, entity, self._get(key))
+        self.evolve(key, value, entity, self.entity(key))
 
     def forget(self, key: str) -> None:
         """Removes an entity and its index entries."""
-        old = self._get(key)
+        old = self.entity(key)
         if old is None:
             return
         self._decoded.keep(key, None, 0)
@@ -479,7 +489,7 @@ def behind(first: Cursor) -> Cursor:
 
 def first_execution_id(job: Job) -> str:
     """The id of a one-off's only scheduled execution."""
-    return ids.scheduled_execution_id(job.job_id, job.incarnation, job.first_next_ms)
+    return scheduled_execution_id(job.job_id, job.incarnation, job.first_next_ms)
 
 
 def is_first(job: Job, execution: Execution) -> bool:

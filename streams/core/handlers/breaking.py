@@ -41,7 +41,7 @@ def note_outcome(tx: Transaction, execution: Execution, *, failed: bool) -> None
                 _close(tx, breaker, "a probe went well")
         return
     outcomes, tenant, target = tx.guards.outcomes, execution.tenant, target_of(execution)
-    outcomes.add(tenant, target, execution.job_id, tx.now_ms, failed=failed)
+    outcomes.add(execution, target, tx.now_ms, failed=failed)
     if not failed:
         return
     totals = outcomes.totals(tenant, target, tx.now_ms)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import replace
 
-from schemas import ids
 from schemas.entities import Execution, ExecutionKind, ExecutionStatus, Job, Priority, WaitingFor
 from schemas.events import ExecutionFired, ExecutionSkipped
+from schemas.ids import scheduled_execution_id
 from streams.core.handlers.gating import place
 from streams.core.key_templates import render
 from streams.core.transaction import Transaction
@@ -24,7 +24,7 @@ class Origin(msgspec.Struct, frozen=True, gc=False):
 
 def scheduled(job: Job, scheduled_ms: int) -> Origin:
     """An occurrence of the schedule itself."""
-    execution_id = ids.scheduled_execution_id(job.job_id, job.incarnation, scheduled_ms)
+    execution_id = scheduled_execution_id(job.job_id, job.incarnation, scheduled_ms)
     return Origin(execution_id=execution_id, kind=ExecutionKind.SCHEDULE)
 
 

@@ -19,6 +19,7 @@ from schemas.entities import (
     ScheduleKind,
     Skip,
     SkipReason,
+    WaitingFor,
 )
 from schemas.events import CursorMoved, ScheduleShifted
 from streams.core import schedule as occurrences
@@ -28,7 +29,7 @@ from streams.core.handlers.following import follow_up, overlap
 from streams.core.limits import MISFIRE_KEPT_MAX, MISFIRE_THRESHOLD_MS
 from streams.core.planning import due_ms, plan_of
 from streams.core.schedule import Occurrence
-from streams.core.state import behind
+from streams.core.state import behind, first_due_ms
 from streams.core.transaction import Transaction
 from streams.core.zones import TZ_VERSION
 
@@ -86,6 +87,20 @@ def settle(tx: Transaction, job: Job) -> Cursor:
     moved = tx.emit_cursor(CursorMoved, cursor, moving.result())
     followed = follow_up(tx, job, moved)
     return followed if moved.tz_version == cursor.tz_version else settle(tx, job)
+
+
+def fire_first(tx: Transaction, job: Job) -> bool:
+    """Fires a one-off as nearly all are fired: on time, for the first time, and with nothing else of it
+    unfinished. False: it is for `settle` to see what it is, and the job's cursor has to be looked at."""
+    if job.schedule.kind is not ScheduleKind.ONCE or tx.state.moved(job) is not None:
+        return False
+    due_at_ms = first_due_ms(job)
+    if not 0 <= tx.now_ms - due_at_ms <= MISFIRE_THRESHOLD_MS:
+        return False
+    if tx.state.first_execution(job) is not None or not tx.state.is_alone(job):
+        return False
+    fire(tx, job, scheduled(job, job.first_next_ms), job.first_next_ms, WaitingFor.WORKER, due_at_ms)
+    return True
 
 
 def _due(cursor: Cursor) -> int:

@@ -24,7 +24,7 @@ from streams.core.handlers.cancelling import cancel_left_over
 from streams.core.handlers.ending import REAPED, content_of, dead_letter, end, fail_attempt
 from streams.core.handlers.following import make_ready
 from streams.core.handlers.gating import place
-from streams.core.handlers.scheduling import settle
+from streams.core.handlers.scheduling import fire_first, settle
 from streams.core.lifecycle import FINAL, JOB_FINAL
 from streams.core.limits import AFTER_ERROR_MS, FORGET_AFTER_MS
 from streams.core.retry import redelivery_wait_ms
@@ -116,6 +116,8 @@ def pause_after_error(tx: Transaction, key: str, error: str) -> None:
 
 
 def _visit_job(tx: Transaction, job: Job) -> None:
+    if fire_first(tx, job):
+        return
     cursor = settle(tx, job)
     if cursor.status in JOB_FINAL:
         if cursor.status is JobStatus.CANCELLED:

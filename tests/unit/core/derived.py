@@ -35,9 +35,12 @@ def check_unfinished(world: World, job_ids: Iterable[str]) -> None:
     for execution in world.executions():
         if execution.status not in FINAL:
             of_job[execution.job_id].append(execution)
+    state = world.engine.state
+    entries = 0
     for job_id in job_ids:
-        _check_reads(world.engine.state, job_id, of_job[job_id])
-        _check_entries(world.engine.state, job_id, of_job[job_id])
+        _check_reads(state, job_id, of_job[job_id])
+        entries += _check_entries(state, job_id, of_job[job_id])
+    assert state.indexes.number(keys.unfinished_of_tenant(TENANT)) == entries
 
 
 def _check_reads(state: State, job_id: str, unfinished: list[Execution]) -> None:
@@ -52,8 +55,8 @@ def _check_reads(state: State, job_id: str, unfinished: list[Execution]) -> None
     assert state.blocked(TENANT, job_id, ALL) == [e.execution_id for e in waiting]
 
 
-def _check_entries(state: State, job_id: str, unfinished: list[Execution]) -> None:
-    """There is one for each, except for a one-off's own execution while it is active."""
+def _check_entries(state: State, job_id: str, unfinished: list[Execution]) -> int:
+    """There is one for each, except for a one-off's own execution while it is active; how many there are."""
     job = state.job(TENANT, job_id)
     counted = [e for e in unfinished if not _stands_alone(job, e)]
     prefix = keys.open_prefix(f"{TENANT}/{job_id}")
@@ -61,6 +64,7 @@ def _check_entries(state: State, job_id: str, unfinished: list[Execution]) -> No
     assert sorted(entries) == [e.execution_id for e in counted]
     if job is not None and len(counted) < len(unfinished):
         assert state.is_alone(job) is (not counted)
+    return len(entries)
 
 
 def _stands_alone(job: Job | None, execution: Execution) -> bool:

@@ -12,11 +12,12 @@ import pytest
 from schemas import codec, ids
 from schemas.commands import Complete, Completion
 from schemas.entities import BreakerStatus as B
+from schemas.entities import Execution, OverlapPolicy, RetryJitter, RetryPolicy, WaitingFor
 from schemas.entities import ExecutionStatus as E
-from schemas.entities import OverlapPolicy, RetryJitter, RetryPolicy, WaitingFor
 from schemas.replies import Grant
 from streams.core.engine import Engine
 from streams.core.outcomes import Outcomes
+from tests.golden import sample
 from tests.unit.core.world import TENANT, World, compacted, rebuild, ref
 
 TARGET = "pool:default"
@@ -393,15 +394,17 @@ def test_the_minute_of_outcomes_begins_anew_after_a_restart() -> None:
 
 def test_an_aborted_transaction_counts_nothing() -> None:
     outcomes = Outcomes()
-    outcomes.add("a", "t", "j", 0, failed=True)
+    execution = sample(Execution)
+    tenant = execution.tenant
+    outcomes.add(execution, "t", 0, failed=True)
     outcomes.settled()
-    outcomes.add("a", "t", "j", 0, failed=True)
+    outcomes.add(execution, "t", 0, failed=True)
     outcomes.undo()
-    assert outcomes.totals("a", "t", 0) == (1, 1, 1)
-    outcomes.clear("a", "t")
+    assert outcomes.totals(tenant, "t", 0) == (1, 1, 1)
+    outcomes.clear(tenant, "t")
     outcomes.undo()
-    assert outcomes.totals("a", "t", 59_999) == (1, 1, 1)
-    assert outcomes.totals("a", "t", 60_000) == (0, 0, 0)
+    assert outcomes.totals(tenant, "t", 59_999) == (1, 1, 1)
+    assert outcomes.totals(tenant, "t", 60_000) == (0, 0, 0)
     outcomes.drop_stale(120_000)
     assert outcomes._windows == {}
 

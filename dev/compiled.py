@@ -34,11 +34,11 @@ UNUSED_SEC = 7 * 24 * 3600
 them still runs: schemas of former versions are read when the first of their records comes."""
 
 # What an execution goes through. Left out is what checks types itself (validation, varint), for compiled code
-# takes a bool for an int and makes a float of an int; what is weakly referred to (room); and a base of
+# takes a bool for an int and makes a float of an int; what is weakly referred to (generations); and a base of
 # classes that are left out (instants).
 _CORE = (
     *("caps", "counters", "decoded", "engine", "fairness", "guards", "indexes", "keys", "late", "lifecycle"),
-    *("outcomes", "parking", "priorities", "rates", "state", "timebuckets", "transaction"),
+    *("outcomes", "parking", "priorities", "rates", "room", "state", "timebuckets", "transaction"),
 )
 _HANDLERS = (
     *("answering", "breaking", "cancelling", "ending", "firing", "following", "gating", "granting"),
@@ -58,7 +58,8 @@ STAND_INS = {f"schemas/{name}.py": f"dev/native/{name}.py" for name in ("decoder
 """Source by the module in whose place it is compiled."""
 HEADER, HEADER_SOURCE = "include/CPy.h", "dev/native/inline_caches.h"
 """Comes before mypyc's header of that name, and includes it."""
-_OPTIONS = ("--strict", "--explicit-package-bases", "--namespace-packages")
+# Without settings: those of a checkout in which the cache lies would name that one's modules as the others.
+_OPTIONS = ("--config-file=", "--strict", "--explicit-package-bases", "--namespace-packages")
 _UNFINISHED = "unfinished-"
 _held: dict[Path, int] = {}
 """Descriptors of folders that this process starts others from, each locked for as long as it runs."""

@@ -271,7 +271,7 @@ def _seen_by(caller: Caller, result: ItemResult) -> ItemResult:
 def _checked(item: LeaseRef) -> LeaseRef:
     if job_id_of(item.execution_id) is None:
         raise not_found("execution")
-    problems = check_item(item)
+    problems = check_item(item, known=False)
     if problems:
         raise refused(invalid(*problems))
     return item

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from schemas.entities import Entity
-from streams.core.room import Room, Sized
+from streams.core.generations import Sized
+from streams.core.room import Room
 
 ENCODED_MAX = 4_096
 """Larger ones are read again: few payloads must not push everything else out."""

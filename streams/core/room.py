@@ -1,39 +1,16 @@
 """The room that decoded entities have in a process, whichever of its partitions needs it.
 
-So much a partition would be too little for the one that is busy, and too much for many. Apart from `decoded`,
-which is compiled where there is a C compiler: compiled objects cannot be weakly referred to.
+So much a partition would be too little for the one that is busy, and too much for many.
 """
 
 from __future__ import annotations
 
 from weakref import WeakSet
 
-from schemas.entities import Entity
+from streams.core.generations import Generations
 
 BYTES_MAX = 256 << 20
 """Of a process, by estimate (`streams.core.decoded`): some 70,000 jobs with an execution each."""
-
-Sized = tuple[Entity | None, int]
-"""An entity, or None if it is known that there is none, and its encoded size."""
-
-
-class Generations:
-    """What one partition keeps, by log key."""
-
-    __slots__ = ("__weakref__", "newer", "older")
-
-    def __init__(self) -> None:
-        self.newer: dict[str, Sized] = {}
-        self.older: dict[str, Sized] = {}
-
-    def age(self) -> None:
-        """A new generation begins."""
-        self.older, self.newer = self.newer, {}
-
-    def clear(self) -> None:
-        """Nothing of it holds any more."""
-        self.newer.clear()
-        self.older.clear()
 
 
 class Room:

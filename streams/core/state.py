@@ -39,6 +39,7 @@ from schemas.events import Event, entity_of
 from schemas.ids import scheduled_execution_id
 from streams.core import keys
 from streams.core.decoded import Decoded
+from streams.core.generations import Sized
 from streams.core.indexes import NO_JOB, Indexes, Standing, is_active, standing_of
 from streams.core.invariants import InvariantError
 from streams.core.lifecycle import DISCARDED, FINAL, JOB_FINAL
@@ -49,7 +50,7 @@ from streams.core.limits import (
     ENTITIES_PER_COMMAND_MAX,
     FORGET_AFTER_MS,
 )
-from streams.core.room import Room, Sized
+from streams.core.room import Room
 from streams.core.timebuckets import TimeBuckets
 from streams.store.kv import Batch
 from streams.store.overlay import Overlay

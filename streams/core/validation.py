@@ -87,12 +87,12 @@ def check(command: JobCommand | WorkCommand) -> list[FieldProblem]:
     return [*_envelope(command), *_body(command)]
 
 
-def check_item(item: LeaseRef) -> list[FieldProblem]:
-    """Everything wrong with one item of a work command."""
+def check_item(item: LeaseRef, *, known: bool) -> list[FieldProblem]:
+    """Everything wrong with one item of a work command. `known`: an execution has its id."""
     problems = [
         *_range("leaseEpoch", item.lease_epoch, limits.EPOCH),
         *_text("workerId", item.worker_id, limits.WORKER_ID_CHARS_MAX),
-        *_execution_id(item.execution_id),
+        *(() if known else _execution_id(item.execution_id)),
     ]
     match item:
         case Beat() if item.progress is not None:

@@ -64,10 +64,10 @@ def report(tx: Transaction, tenant: str, item: LeaseRef, pools: Collection[str] 
 
 
 def _report(tx: Transaction, tenant: str, item: LeaseRef, pools: Collection[str]) -> ItemResult | Refusal:
-    problems = check_item(item)
+    execution = tx.state.execution(tenant, item.execution_id)
+    problems = check_item(item, known=execution is not None)
     if problems:
         return invalid(*problems)
-    execution = tx.state.execution(tenant, item.execution_id)
     if execution is None:
         return not_found("execution")
     if not (execution.pool in pools if pools else not is_shared(execution.pool)):

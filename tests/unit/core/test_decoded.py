@@ -6,7 +6,8 @@ import gc
 
 from schemas.entities import Entity, PartitionMeta
 from streams.core.decoded import BYTES_EACH, BYTES_PER_ENCODED, ENCODED_MAX, Decoded
-from streams.core.room import Room, Sized
+from streams.core.generations import Sized
+from streams.core.room import Room
 
 SIZE = 100
 EACH = BYTES_EACH + BYTES_PER_ENCODED * SIZE

@@ -107,11 +107,16 @@ def version_id(job_id: str, version: int) -> str:
     return f"{job_id}@{version}"
 
 
+def job_part(execution_id: str) -> str:
+    """What an execution id begins with."""
+    return execution_id.rsplit(".", 3)[0]
+
+
 def job_id_of(execution_id: str) -> str | None:
     """The job id that an execution id begins with; None if it is not one."""
     # Cut first: a job id may have dots, so one pattern for the whole is tried at every character of it (15
     # microseconds an outcome instead of 3; measured).
-    job_id = execution_id.rsplit(".", 3)[0]
+    job_id = job_part(execution_id)
     is_one = JOB_ID.fullmatch(job_id) and _BEHIND_JOB_ID.fullmatch(execution_id, len(job_id))
     return job_id if is_one else None
 

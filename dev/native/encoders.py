@@ -52,6 +52,9 @@ class _String(_Writer):
     def write(self, value: Any, out: BytesWriter) -> None:
         if not isinstance(value, str):  # or a member of an enum of texts
             raise _expected("str", value)
+        if not value:  # as most are
+            out.append(0)
+            return
         data = value.encode()
         _write_long(len(data), out)
         out.write(data)

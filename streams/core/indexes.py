@@ -150,11 +150,11 @@ class Indexes:
             entry = keys.manual(f"{either.tenant}/{either.job_id}", kind, either.execution_id)
             self._kv.put(entry, b"" if new is not None else None)
 
-    def stand(self, execution: Execution, job_id: str, before: bytes | None, now: bytes | None) -> None:
+    def stand(self, execution: Execution, before: bytes | None, now: bytes | None) -> None:
         """It comes from one standing in its job to another; None: to where nothing counts it."""
         if before is now:
             return
-        job_key = f"{execution.tenant}/{job_id}"
+        job_key = f"{execution.tenant}/{execution.job_id}"
         if before is not None:
             self._kv.put(keys.open_execution(job_key, before, execution.execution_id), None)
             self.counters.add(keys.unfinished(job_key), -_weight(before))
@@ -190,9 +190,9 @@ class Indexes:
         leave it."""
         if old.first is not new.first:  # an active one is counted unless its job names it
             if old.first is not None and is_active(old.first):
-                self.stand(old.first, old.first.job_id, None, keys.BUSY)
+                self.stand(old.first, None, keys.BUSY)
             if new.first is not None and is_active(new.first):
-                self.stand(new.first, new.first.job_id, keys.BUSY, None)
+                self.stand(new.first, keys.BUSY, None)
         before, now = _living(old), _living(new)
         if before is not None and now is not None and before.pool == now.pool:
             return

@@ -105,6 +105,10 @@ class State:
         found = self.entity(ids.job_key(tenant, job_id))
         return found if isinstance(found, Job) else None
 
+    def job_of(self, execution: Execution) -> Job | None:
+        """The job of an execution, of whatever making."""
+        return self.job(execution.tenant, ids.job_part(execution.execution_id))
+
     def meta(self) -> PartitionMeta | None:
         """What the partition was made with."""
         found = self.entity(ids.META_KEY)
@@ -391,12 +395,11 @@ class State:
         closed, closes = old is not None and old.closes_job, new is not None and new.closes_job
         if before is now and closed is closes:
             return
-        job_id = told.job_id
-        job = self.job(told.tenant, job_id)
+        job = self.job_of(told)
         if job is None or not is_first(job, told):
-            self.indexes.stand(told, job_id, before, now)
+            self.indexes.stand(told, before, now)
             return
-        self.indexes.stand(told, job_id, _counted(before), _counted(now))
+        self.indexes.stand(told, _counted(before), _counted(now))
         if closed is not closes:
             cursor = self.moved(job)
             if cursor is None or cursor.status not in JOB_FINAL:

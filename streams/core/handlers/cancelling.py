@@ -82,7 +82,7 @@ def is_left_over(job: Job, moved: Cursor | None, execution: Execution) -> bool:
 
 def cancel_execution(tx: Transaction, command: CancelExecution) -> Done | Refusal:
     """Also of the next occurrence, not an execution yet: it ends CANCELLED and the cursor moves on."""
-    job_id = command.execution_id.rsplit(".", 3)[0]
+    job_id = ids.job_part(command.execution_id)
     job = tx.state.job(command.tenant, job_id)
     cursor = settle(tx, job) if job is not None else None
     execution = tx.state.execution(command.tenant, command.execution_id)

@@ -45,7 +45,7 @@ def content_of(tx: Transaction, execution: Execution, job: Job | None = None) ->
     if kept is not None:
         return kept.content, kept.policies
     if job is None:
-        job = tx.state.job(execution.tenant, execution.job_id)
+        job = tx.state.job_of(execution)
     if job is not None and job.version == execution.job_version:
         return job.content, job.policies
     superseded = tx.state.superseded(execution)
@@ -56,7 +56,7 @@ def content_of(tx: Transaction, execution: Execution, job: Job | None = None) ->
 
 def end(tx: Transaction, event: type[ExecutionEvent], execution: Execution, **changes: Any) -> Execution:
     """The execution is final: its lease record goes, and the next in line of its job may run."""
-    job = tx.state.job(execution.tenant, execution.job_id)
+    job = tx.state.job_of(execution)
     closes = event is ExecutionCompleted and job is not None and closes_job(tx, job, execution)
     ended = replace(execution, finished_ms=tx.now_ms, closes_job=closes, **changes)
     tx.emit_execution(event, ended)

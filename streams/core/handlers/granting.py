@@ -93,7 +93,7 @@ def match(tx: Transaction, parking: Parking, fairness: Fairness, partition: int)
             execution = order.next() if asker is not None else None
             if asker is None or execution is None:
                 break
-            job = tx.state.job(execution.tenant, execution.job_id)
+            job = tx.state.job_of(execution)
             if not _is_granted(tx, execution, job):
                 continue
             order.granted(execution)

@@ -26,7 +26,7 @@ def stop(tx: Transaction, execution: Execution) -> Execution:
     )
     tx.forget_lease(execution)
     ended = tx.emit_execution(ExecutionCancelled, cancelled)
-    let_go_of_version(tx, ended, tx.state.job(ended.tenant, ended.job_id))
+    let_go_of_version(tx, ended, tx.state.job_of(ended))
     return ended
 
 

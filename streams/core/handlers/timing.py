@@ -135,7 +135,7 @@ def _forget_job(tx: Transaction, job: Job) -> None:
 
 
 def _forget_execution(tx: Transaction, execution: Execution) -> None:
-    job = tx.state.job(execution.tenant, execution.job_id)
+    job = tx.state.job_of(execution)
     if job is not None and is_first(job, execution):
         if execution.closes_job and tx.state.moved(job) is None:
             _forget_closed(tx, job, execution)

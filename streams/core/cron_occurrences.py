@@ -12,10 +12,11 @@ pieces, so they agree with each other by construction and cost one step for each
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from typing import NamedTuple
+
+import msgspec
 
 from streams.core.cron import Cron
 from streams.core.instants import (
@@ -42,8 +43,7 @@ class Note(StrEnum):
     REPEATED_SECOND = "repeated_second"  # the second pass, which only elapsed time has
 
 
-@dataclass(frozen=True, slots=True)
-class Occurrence:
+class Occurrence(msgspec.Struct, frozen=True, gc=False):
     """One occurrence: the instant, and the nominal wall clock YYYY-MM-DDTHH:MM:SS it stands for."""
 
     utc_ms: int

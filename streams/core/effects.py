@@ -7,29 +7,26 @@ replay all of them are dropped (late replies aside).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from schemas.entities import Alert
 from schemas.replies import DeadLetter, Reply
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True, gc=False):
     """A reply to one partition of `replies`. The shell fills in its `offset` after the commit."""
 
     reply_partition: int
     reply: Reply
 
 
-@dataclass(frozen=True, slots=True)
-class Bury:
+class Bury(msgspec.Struct, frozen=True, gc=False):
     """A dead letter for outside consumers."""
 
     letter: DeadLetter
 
 
-@dataclass(frozen=True, slots=True)
-class Quarantine:
+class Quarantine(msgspec.Struct, frozen=True, gc=False):
     """The command just decided raised; the shell adds its bytes and origin."""
 
     reason: str

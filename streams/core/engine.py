@@ -20,8 +20,8 @@ Replay is `apply` alone, with `commit` and `written` every few thousand records.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+import msgspec
 from msgspec.structs import replace
 
 from schemas.commands import (
@@ -80,8 +80,7 @@ from streams.store.kv import Batch, KeyValue
 from streams.store.overlay import Overlay
 
 
-@dataclass(frozen=True, slots=True)
-class Decided:
+class Decided(msgspec.Struct, frozen=True, gc=False):
     """What one transaction has to say to the log and, after the commit, to askers and operators."""
 
     events: list[Logged]

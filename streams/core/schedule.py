@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
+import msgspec
+
 from streams.core.cron import Cron
 from streams.core.cron_occurrences import (
     Note,
@@ -47,8 +49,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Once:
+class Once(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """At one instant."""
 
     run_at_ms: int

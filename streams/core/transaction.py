@@ -62,8 +62,7 @@ class Router(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(msgspec.Struct, frozen=True, gc=False):
     """Where a command came from. `timestamp_ms` is the broker's."""
 
     topic: str

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from schemas.entities import Cursor, Execution, Job, Tenant
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(msgspec.Struct, frozen=True, gc=False):
     """`status` is the HTTP status; `replayed`: the stored answer to an earlier, equal request.
     `count`: executions that a backfill covers."""
 

@@ -69,6 +69,7 @@ def format_instant(instant_ms: int) -> str:
     return f"{format_local(seconds)}.{millis:03d}Z" if millis else f"{format_local(seconds)}Z"
 
 
+@lru_cache(maxsize=1_024)  # a herd shares its own
 def format_local(local_s: int) -> str:
     """A wall clock as YYYY-MM-DDTHH:MM:SS."""
     return (_EPOCH + timedelta(seconds=local_s)).isoformat()

@@ -39,6 +39,7 @@ from streams.core.transaction import Transaction
 from streams.core.zones import TZ_VERSION
 
 _JSON = ("", "application/json")
+_SPACE = " \t\n\r"
 _EXACT = 2.0**53
 _GROUP_OF_SHARDS = FieldProblem(
     field="exclusionGroup", detail="is not possible for a tenant with more than one shard"
@@ -243,7 +244,7 @@ def fingerprint(command: RegisterJob | UpdateJob) -> str:
     content = command.content
     meaning = replace(content, payload=canonical(content))
     parts = (command.schedule, command.pool, meaning, command.policies)
-    return hashlib.sha256(msgspec.msgpack.encode(parts, order="deterministic")).hexdigest()[:32]
+    return hashlib.sha256(_PARTS.encode(parts)).hexdigest()[:32]
 
 
 def canonical(content: Content) -> bytes:
@@ -252,18 +253,21 @@ def canonical(content: Content) -> bytes:
         return content.payload
     try:
         encoding = json.detect_encoding(content.payload)
-        value = _READER.decode(content.payload.decode(encoding, "surrogatepass"))
-        return _WRITER.encode(value).encode()
+        text = content.payload.decode(encoding, "surrogatepass").strip(_SPACE)
+        value, end = _READER.raw_decode(text)
+        # Else it is not JSON after all, or too deep to compare by value: it is compared by its bytes.
+        return _WRITER.encode(value).encode() if end == len(text) else content.payload
     except (ValueError, RecursionError):
-        return content.payload  # not JSON after all, or too deep to compare by value: compared by its bytes
+        return content.payload
 
 
-def _number(digits: str) -> float:
+def _number(digits: str) -> int | float:
     """`1.0` and `1e0` are the number 1. From 2^53 on a double does not say which integer was meant."""
     number = float(digits)
     return int(number) if abs(number) < _EXACT and number.is_integer() else number
 
 
+_PARTS = msgspec.msgpack.Encoder(order="deterministic")
 # As `json.loads` and `json.dumps` make them anew at every call: twice the time (measured).
 _READER = json.JSONDecoder(parse_float=_number)
-_WRITER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+_WRITER = json.JSONEncoder(check_circular=False, sort_keys=True, separators=(",", ":"))

@@ -33,16 +33,17 @@ UNUSED_SEC = 7 * 24 * 3600
 """A folder of other sources from which no process was started for so long is removed, unless whoever started
 them still runs: schemas of former versions are read when the first of their records comes."""
 
-# What an execution goes through. Left out is what checks types itself (validation, varint), for compiled code
-# takes a bool for an int and makes a float of an int; what is weakly referred to (generations); and a base of
-# classes that are left out (instants).
+# What a registration and an execution go through. Left out is what checks types itself (varint), for compiled
+# code takes a bool for an int and makes a float of an int; what is weakly referred to (generations); and a
+# base of classes that are left out (instants).
 _CORE = (
     *("caps", "counters", "decoded", "engine", "fairness", "guards", "indexes", "keys", "late", "lifecycle"),
-    *("outcomes", "parking", "priorities", "rates", "room", "state", "timebuckets", "transaction"),
+    *("outcomes", "parking", "planning", "priorities", "rates", "room", "schedule", "state", "timebuckets"),
+    *("transaction", "validation"),
 )
 _HANDLERS = (
     *("answering", "breaking", "cancelling", "ending", "firing", "following", "gating", "granting"),
-    *("leasing", "ordering", "outcome", "parcels", "scheduling", "timing", "vacating"),
+    *("leasing", "ordering", "outcome", "parcels", "registration", "scheduling", "timing", "vacating"),
 )
 MODULES = (
     "schemas/codec.py",

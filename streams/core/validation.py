@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable
 from functools import lru_cache
 from itertools import pairwise
+from typing import TypeVar
 
 from schemas.commands import (
     BackfillJob,
@@ -59,6 +60,7 @@ from streams.core.outside import is_inside
 from streams.core.refusals import Refusal, invalid, too_large
 from streams.core.zones import get_zone
 
+Number = TypeVar("Number", int, float)
 Problems = Iterable[FieldProblem]
 """Checks of one value are plain functions: nearly always there is nothing wrong, and `()` costs least."""
 NOBODY = -1
@@ -365,7 +367,7 @@ def _size(field: str, data: bytes, longest: int) -> Problems:
     return () if len(data) <= longest else _problems(field, f"is at most {longest} bytes")
 
 
-def _range(field: str, value: float, bounds: tuple[float, float]) -> Problems:
+def _range(field: str, value: Number, bounds: tuple[Number, Number]) -> Problems:
     if bounds[0] <= value <= bounds[1]:
         return ()
     return _problems(field, "is 0 to 2^63-1" if bounds == limits.EPOCH else f"is {bounds[0]} to {bounds[1]}")

@@ -1,7 +1,7 @@
 """Who has a part in a turn, and how many of its timers.
 
 A partition's part in a transaction has its fixed price (requests and a marker at the broker, a batch in the
-store), worth it for a hundred executions, not for twenty. So only *light* partitions have a part in every
+store), worth it for hundreds of executions, not for twenty. So only *light* partitions have a part in every
 turn; *heavy* ones, of which the last one left something over, take turns, those that waited longest first.
 None is passed over more than `WAIT_TURNS` - 1 times in a row: it may hold tenants that have little, too.
 
@@ -14,12 +14,12 @@ from collections.abc import Sequence
 
 from streams.runtime.partition import Partition
 
-FIRE_LIMIT = 1_000
+FIRE_LIMIT = 2_000
 """Timers of one transaction over all heavy partitions, and over all light ones; what is left follows in the
 next."""
 SHARE_MIN = 20
 """Of records and of timers, for whoever has a part."""
-HEAVY_SHARE = 100
+HEAVY_SHARE = 200
 """Timers that are worth the fixed price: more heavy partitions have a part only if they must."""
 WAIT_TURNS = 4
 """A heavy partition has a part in one of so many turns: in half a second with turns of 130 ms (measured)."""

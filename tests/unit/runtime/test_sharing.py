@@ -62,13 +62,13 @@ def test_the_rotation_goes_on_where_it_ended() -> None:
     busy = partitions(64, heavy=True)
     rounds = [turn(busy) for _ in range(8)]
     assert rounds[:4] == rounds[4:] == [list(range(first, first + 16)) for first in (0, 16, 32, 48)]
-    assert timers_each(busy[:16]) == (62, 62)
+    assert timers_each(busy[:16]) == (125, 125)
 
 
 def test_so_many_have_a_part_as_get_a_share_that_is_worth_it() -> None:
     busy = partitions(32, heavy=True)
     assert [len(turn(busy)) for _ in range(3)] == [10, 10, 10]
-    assert timers_each(busy[:10]) == (100, 100)
+    assert timers_each(busy[:10]) == (200, 200)
 
 
 def test_none_waits_longer_than_the_bound() -> None:

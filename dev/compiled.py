@@ -52,6 +52,8 @@ MODULES = (
     "schemas/ids.py",
     *(f"streams/core/{name}.py" for name in _CORE),
     *(f"streams/core/handlers/{name}.py" for name in _HANDLERS),
+    "streams/runtime/checkpoint.py",
+    "streams/runtime/deciding.py",
     "streams/store/overlay.py",
     "streams/store/sorted_keys.py",
 )

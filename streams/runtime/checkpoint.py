@@ -72,12 +72,8 @@ class Draft:
         return bool(self.records or self.effects)
 
 
-@dataclass(slots=True)
-class Failure:
-    """A partition whose state could not follow the log."""
-
-    partition: Partition
-    error: Exception
+Failure = tuple[Partition, Exception]
+"""A partition whose state could not follow the log, and why."""
 
 
 class Checkpoint:
@@ -156,7 +152,7 @@ class Checkpoint:
                 self._write(draft, last_offsets.get(draft.partition.number))
             except Exception as error:
                 # The log has it, the state does not: the partition stops and a restart replays it.
-                failures.append(Failure(draft.partition, error))
+                failures.append((draft.partition, error))
         self._on_step(Step.WRITTEN)
         return failures
 
@@ -266,7 +262,7 @@ class Checkpoint:
                 self._not_sent(error, number, last_offset)
 
     def _reply(self, reply: Reply, number: int, last_offset: int) -> bytes | None:
-        if isinstance(reply, CommandDone | WorkDone):
+        if isinstance(reply, (CommandDone, WorkDone)):
             reply = msgspec.structs.replace(reply, offset=last_offset)
         try:
             return self._codec.encode(reply)

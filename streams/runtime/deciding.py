@@ -10,7 +10,7 @@ Owns the batch until it is a list of drafts. May not know how drafts are committ
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -18,10 +18,9 @@ from functools import partial
 from typing import TypeVar
 
 from schemas.commands import Command
-from schemas.entities import Record as LogRecord
 from schemas.replies import CommandDone
 from schemas.topics import Topics
-from streams.core.effects import Answer, Quarantine
+from streams.core.effects import Answer, Effect, Quarantine
 from streams.core.invariants import InvariantError
 from streams.core.transaction import Source
 from streams.runtime.checkpoint import Checkpoint, Draft
@@ -67,6 +66,8 @@ class Turn:
     taken_commands: list[Record] = field(default_factory=list)
     taken_alerts: list[tuple[str, str]] = field(default_factory=list)
     quarantined: list[Outgoing] = field(default_factory=list)
+    effects: Sequence[Effect] = ()
+    """The engine's, which grow as it decides."""
     effects_seen: int = 0
     more_due: bool = False
     cut: bool = False
@@ -143,6 +144,7 @@ class Decider:
 
     def _open(self, turn: Turn) -> Turn:
         turn.engine.begin(turn.now_ms, self._ambient.chance)
+        turn.effects = turn.engine.decided().effects
         if not turn.partition.opened:
             try:
                 turn.engine.open_partition(self._partition_count)
@@ -177,38 +179,40 @@ class Decider:
         return budget
 
     def _take(self, turn: Turn, count: int, deadline_ms: int, work: bool) -> int:
+        topic = "work" if work else "commands"  # as an event's cause names it
         queue: deque[Record] = turn.partition.work if work else turn.partition.commands
         taken = turn.taken_work if work else turn.taken_commands
+        outcomes: list[tuple[str, str]] = []
         done = 0
         while done < count and queue and not (done and self._ambient.monotonic_ms() >= deadline_ms):
             record = queue.popleft()
             taken.append(record)
-            self._decide_one(turn, record)
+            outcomes.append(self._decide_one(turn, topic, record))
             done += 1
         if done:
             turn.cut = turn.cut or (done == count and bool(queue))
             behind = taken[-1].offset + 1
-            turn.positions = turn.positions._replace(**{"work" if work else "commands": behind})
+            turn.positions = turn.positions._replace(**{topic: behind})
+        for (command, outcome), count in Counter(outcomes).items():
+            self._telemetry.decided(command, outcome, count)
         return done
 
-    def _decide_one(self, turn: Turn, record: Record) -> None:
+    def _decide_one(self, turn: Turn, topic: str, record: Record) -> tuple[str, str]:
+        """The command's type, and what became of it."""
         try:
             command = self._codec.decode(record.value or b"")
             if not isinstance(command, Command):
                 raise ValueError(f"a {type(command).__name__} is no command")
         except ValueError as error:
             self._quarantine(turn, record, str(error))
-            self._telemetry.decided("undecodable", "quarantined")
-            return
-        source = Source(self._short(record.topic), record.offset, record.timestamp_ms)
-        turn.engine.decide(command, source)
-        self._look_at(turn, record, command)
+            return "undecodable", "quarantined"
+        turn.engine.decide(command, Source(topic, record.offset, record.timestamp_ms))
+        return type(command).__name__, self._outcome(turn, record)
 
-    def _look_at(self, turn: Turn, record: Record, command: LogRecord) -> None:
-        """Counts the outcome; a command whose handler raised is set aside as it came."""
-        effects = turn.engine.decided().effects
+    def _outcome(self, turn: Turn, record: Record) -> str:
+        """Of the command just decided; one whose handler raised is set aside as it came."""
         outcome = "accepted"
-        for effect in effects[turn.effects_seen :]:
+        for effect in turn.effects[turn.effects_seen :]:
             match effect:
                 case Quarantine():
                     self._quarantine(turn, record, effect.reason)
@@ -217,8 +221,8 @@ class Decider:
                     outcome = code
                 case _:
                     pass
-        turn.effects_seen = len(effects)
-        self._telemetry.decided(type(command).__name__, outcome)
+        turn.effects_seen = len(turn.effects)
+        return outcome
 
     def quarantine_unseen(self, turn: Turn, reason: str) -> Draft | None:
         """A draft that sets a turn's only record aside undecided: the log refuses what comes of it."""
@@ -273,7 +277,3 @@ class Decider:
             list(decided.effects),
             turn.quarantined,
         )
-
-    def _short(self, topic: str) -> str:
-        """As an event's cause names it: `commands` or `work`."""
-        return topic.removeprefix(self._topics.prefix)

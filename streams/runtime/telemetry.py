@@ -118,8 +118,8 @@ class Telemetry:
         self._events_of = cache(self.events.labels)
         self._transactions_of = cache(self.transactions.labels)
 
-    def decided(self, command_type: str, outcome: str) -> None:
-        self._commands_of(command_type, outcome).inc()
+    def decided(self, command_type: str, outcome: str, count: int) -> None:
+        self._commands_of(command_type, outcome).inc(count)
 
     def committed(self, events: Iterable[Logged]) -> None:
         """Counts the events of one partition once they are part of the log."""

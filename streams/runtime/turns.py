@@ -139,8 +139,8 @@ class Turns:
             self._doubt(drafts, error)
             return
         self._aborted_in_a_row = 0
-        for failure in failures:
-            self._stop_partition(failure.partition, failure.error)
+        for partition, why in failures:
+            self._stop_partition(partition, why)
         for turn, _ in decided:
             self._go_on(turn)
 

@@ -37,9 +37,9 @@ them still runs: schemas of former versions are read when the first of their rec
 # code takes a bool for an int and makes a float of an int; what is weakly referred to (generations); and a
 # base of classes that are left out (instants).
 _CORE = (
-    *("caps", "counters", "decoded", "engine", "fairness", "guards", "indexes", "keys", "late", "lifecycle"),
-    *("outcomes", "parking", "planning", "priorities", "rates", "room", "schedule", "state", "timebuckets"),
-    *("transaction", "validation"),
+    *("caps", "counters", "decoded", "engine", "fairness", "guards", "indexes", "kept", "keys", "late"),
+    *("lifecycle", "outcomes", "parking", "planning", "priorities", "rates", "room", "schedule", "state"),
+    *("timebuckets", "transaction", "validation"),
 )
 _HANDLERS = (
     *("answering", "breaking", "cancelling", "ending", "firing", "following", "gating", "granting"),

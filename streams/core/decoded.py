@@ -1,6 +1,8 @@
 """Decoded entities kept in memory, so that a herd, which touches each several times, decodes each once.
 
-A partition's engine is its store's only writer, so what is kept is right until the overlay goes back.
+A partition's engine is its store's only writer, so what is kept is right until the overlay goes back. That
+something is not there costs as much to ask as that it is: so an entity can be known to be *bare*, without
+what may go with it under another key, as nearly all one-offs are without a cursor.
 """
 
 from __future__ import annotations
@@ -8,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from schemas.entities import Entity
-from streams.core.generations import Sized
+from streams.core.kept import Kept, Sized
 from streams.core.room import Room
 
 ENCODED_MAX = 4_096
@@ -26,29 +28,49 @@ class Decoded:
         self._room = room
         self._read = read
         self._kept = room.enter()
+        self._last: Kept | None = None
 
     def get(self, key: str) -> Entity | None:
         """What stands under the key."""
-        found = self._kept.newer.get(key)
-        if found is None:
-            found = self._kept.older.get(key) or self._read(key)
-            self.keep(key, *found)
-        return found[0]
+        kept = self._kept.newer.get(key)
+        if kept is None:
+            older = self._kept.older.get(key)
+            entity, size = self._read(key) if older is None else (older.entity, older.size)
+            kept = self.keep(key, entity, size)
+        self._last = kept
+        return kept.entity
 
-    def keep(self, key: str, entity: Entity | None, size: int) -> None:
+    def keep(self, key: str, entity: Entity | None, size: int) -> Kept:
         """What stands under the key from now on; `size`: encoded, in bytes."""
-        kept = self._kept
+        newer, older = self._kept.newer, self._kept.older
         if size > ENCODED_MAX:
-            kept.newer.pop(key, None)
-            kept.older.pop(key, None)
-            return
-        known = kept.newer.get(key)
+            newer.pop(key, None)
+            older.pop(key, None)
+            self._last = Kept(entity, size, bare=False)
+            return self._last
+        known = newer.get(key)
         if known is None:
             self._room.take(BYTES_EACH + BYTES_PER_ENCODED * size)
-        elif size > known[1]:
-            self._room.take(BYTES_PER_ENCODED * (size - known[1]))
-        kept.newer[key] = (entity, size)
+            known = older.get(key)
+        elif size > known.size:
+            self._room.take(BYTES_PER_ENCODED * (size - known.size))
+        kept = self._last = Kept(entity, size, bare=known is not None and known.bare)
+        self._kept.newer[key] = kept
+        return kept
+
+    def is_bare(self, entity: Entity) -> bool:
+        """Whether what was asked for or came last is this one, and bare. False: nobody knows."""
+        return self._last is not None and self._last.entity is entity and self._last.bare
+
+    def mark(self, key: str, *, bare: bool) -> None:
+        """It is bare, if it is kept, or is so no longer."""
+        for generation in (self._kept.newer, self._kept.older):
+            kept = generation.get(key)
+            if kept is not None:
+                kept.bare = bare
+        self._last = None
 
     def clear(self) -> None:
         """The store's overlay went back to an earlier state."""
         self._kept.clear()
+        self._last = None

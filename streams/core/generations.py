@@ -5,10 +5,7 @@ Apart from it, which is compiled where there is a C compiler: compiled objects c
 
 from __future__ import annotations
 
-from schemas.entities import Entity
-
-Sized = tuple[Entity | None, int]
-"""An entity, or None if it is known that there is none, and its encoded size."""
+from streams.core.kept import Kept
 
 
 class Generations:
@@ -17,8 +14,8 @@ class Generations:
     __slots__ = ("__weakref__", "newer", "older")
 
     def __init__(self) -> None:
-        self.newer: dict[str, Sized] = {}
-        self.older: dict[str, Sized] = {}
+        self.newer: dict[str, Kept] = {}
+        self.older: dict[str, Kept] = {}
 
     def age(self) -> None:
         """A new generation begins."""

@@ -39,9 +39,9 @@ from schemas.events import Event, entity_of
 from schemas.ids import scheduled_execution_id
 from streams.core import keys
 from streams.core.decoded import Decoded
-from streams.core.generations import Sized
 from streams.core.indexes import NO_JOB, Indexes, Standing, is_active, standing_of
 from streams.core.invariants import InvariantError
+from streams.core.kept import Sized
 from streams.core.lifecycle import DISCARDED, FINAL, JOB_FINAL
 from streams.core.limits import (
     ALERT_FORGET_AFTER_MS,
@@ -145,7 +145,7 @@ class State:
     def expect_new(self, job: Job) -> None:
         """It takes an id that no job has: nobody need look for a cursor, which goes with its job, nor for an
         execution of this making."""
-        self._decoded.keep(ids.cursor_key(job.tenant, job.job_id), None, 0)
+        self._decoded.mark(ids.job_key(job.tenant, job.job_id), bare=True)
         if job.schedule.kind is ScheduleKind.ONCE:
             self._decoded.keep(ids.execution_key(job.tenant, first_execution_id(job)), None, 0)
 
@@ -207,8 +207,11 @@ class State:
 
     def moved(self, job: Job) -> Cursor | None:
         """The job's own cursor; None as long as it stands at its beginning, or a one-off has only fired."""
+        if self._decoded.is_bare(job):
+            return None
         found = self.entity(ids.cursor_key(job.tenant, job.job_id))
         if found is None:
+            self._decoded.mark(ids.job_key(job.tenant, job.job_id), bare=True)
             return None
         return found if isinstance(found, Cursor) and found.incarnation == job.incarnation else None
 
@@ -346,6 +349,8 @@ class State:
                 self._move_job(old if isinstance(old, Job) else None, entity)
             case Cursor():
                 was = old if isinstance(old, Cursor) else None
+                if was is None:
+                    self._decoded.mark(ids.job_key(entity.tenant, entity.job_id), bare=False)
                 # Most only move, and then the job need not be read.
                 if entity.status in JOB_FINAL or (was is not None and was.status in JOB_FINAL):
                     self._move_job(was, entity)

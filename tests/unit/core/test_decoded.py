@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gc
 
+import pytest
+
 from schemas.entities import Entity, PartitionMeta
 from streams.core.decoded import BYTES_EACH, BYTES_PER_ENCODED, ENCODED_MAX, Decoded
-from streams.core.generations import Sized
+from streams.core.kept import Sized
 from streams.core.room import Room
 
 SIZE = 100
@@ -15,6 +17,12 @@ EACH = BYTES_EACH + BYTES_PER_ENCODED * SIZE
 
 def entity(number: int) -> Entity:
     return PartitionMeta(partition=number, partition_count=8, tz_version="2026a")
+
+
+def _found(kept: Decoded, key: str) -> Entity:
+    found = kept.get(key)
+    assert found is not None
+    return found
 
 
 class Store:
@@ -70,7 +78,7 @@ def test_growth_counts() -> None:
     for number in range(100):
         kept.keep(str(number), None, 0)  # as registrations do: it is not there, and then it is
         kept.keep(str(number), entity(number), SIZE)
-        assert sum(size == SIZE for _, size in (*kept._kept.newer.values(), *kept._kept.older.values())) <= 21
+        assert sum(one.size == SIZE for one in (*kept._kept.newer.values(), *kept._kept.older.values())) <= 21
 
 
 def test_a_large_one_is_not_kept_nor_what_stood_there_before() -> None:
@@ -92,6 +100,43 @@ def test_a_newer_value_hides_the_older_generation_s() -> None:
     assert kept.get("1") is None
     kept.clear()
     assert kept.get("1") == entity(1)
+
+
+def test_what_is_bare_stays_so_until_it_is_told_otherwise() -> None:
+    """Through changes of the entity and generations, if it is the one that was asked for last."""
+    kept = Decoded(Room(), Store().read)
+    kept.keep("1", None, 0)
+    kept.mark("1", bare=True)
+    for number in (5, 6):
+        kept.keep("1", entity(number), SIZE)
+        kept._kept.age()
+        found = _found(kept, "1")
+        assert found == entity(number)
+        assert kept.is_bare(found)
+        assert not kept.is_bare(entity(number)), "it is another one"
+    kept.get("2")
+    assert not kept.is_bare(found)
+    kept._kept.age()  # the mark of an older generation goes, too
+    kept.mark("1", bare=False)
+    assert not kept.is_bare(_found(kept, "1"))
+
+
+@pytest.mark.parametrize("loses", ["clear", "grow", "leave"])
+def test_what_is_not_kept_is_not_known_to_be_bare(loses: str) -> None:
+    kept = Decoded(Room(2 * EACH), Store().read)
+    kept.keep("1", entity(5), SIZE)
+    kept.mark("1", bare=True)
+    match loses:
+        case "clear":
+            kept.clear()
+        case "grow":
+            kept.keep("1", entity(5), ENCODED_MAX + 1)
+        case _:
+            for number in range(2, 5):
+                kept.get(str(number))
+    found = _found(kept, "1")
+    assert found == entity(1), "it was read again"
+    assert not kept.is_bare(found)
 
 
 def test_the_room_forgets_partitions_that_are_gone() -> None:

@@ -134,6 +134,12 @@ def cursor_key(tenant: str, job_id: str) -> str:
     return f"cursor:{tenant}/{job_id}"
 
 
+def cursor_key_of(key: str) -> str | None:
+    """That of a job's cursor, by the job's own; None if the key is of something else."""
+    kind, _, rest = key.partition(":")
+    return f"cursor:{rest}" if kind == "job" else None
+
+
 def execution_key(tenant: str, execution_id: str) -> str:
     return f"exec:{tenant}/{execution_id}"
 

@@ -7,7 +7,7 @@ what may go with it under another key, as nearly all one-offs are without a curs
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from schemas.entities import Entity
 from streams.core.kept import Kept, Sized
@@ -39,6 +39,11 @@ class Decoded:
             kept = self.keep(key, entity, size)
         self._last = kept
         return kept.entity
+
+    def missing(self, keys: Iterable[str]) -> list[str]:
+        """Those of the keys for which nothing is kept."""
+        newer, older = self._kept.newer, self._kept.older
+        return [key for key in keys if key not in newer and key not in older]
 
     def keep(self, key: str, entity: Entity | None, size: int) -> Kept:
         """What stands under the key from now on; `size`: encoded, in bytes."""

@@ -8,7 +8,7 @@ The first byte of a key is its *family*. Some families are index data that is wr
 time, and an implementation may keep them apart, so no scan and no range delete crosses families.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO, Protocol
 
@@ -34,6 +34,10 @@ class KeyValue(Protocol):
     """An ordered map from bytes to bytes, used by one thread at a time. Keys are never empty."""
 
     def get(self, key: bytes) -> bytes | None: ...
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """What `get` gives for each of them; all are of one family. Their order does not matter."""
+        ...
 
     def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Entries with start <= key < end in byte order, read as the caller goes.
@@ -119,6 +123,12 @@ def check_file_name(name: str) -> None:
     """Names come from a place that others write to; none may lead out of the folder."""
     if name in {"", ".", ".."} or "/" in name or "\\" in name or "\0" in name:
         raise ValueError(f"{name!r} is no plain file name")
+
+
+def check_family(keys: Sequence[bytes]) -> None:
+    """Families may lie apart, and what is read at once lies in one place."""
+    if len({key[0] for key in keys}) > 1:
+        raise ValueError("keys of several families")
 
 
 def check_range(start: bytes, end: bytes) -> None:

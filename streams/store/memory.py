@@ -5,13 +5,21 @@ Owns: plain dicts with sorted keys. May not know: files, or why a copy is taken.
 one of state, one of indexes, so that there is one to miss.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from io import BytesIO
 from typing import BinaryIO
 
 import msgspec
 
-from streams.store.kv import INDEX_FAMILIES, TIME_FAMILY, Batch, Incoming, check_file_name, check_range
+from streams.store.kv import (
+    INDEX_FAMILIES,
+    TIME_FAMILY,
+    Batch,
+    Incoming,
+    check_family,
+    check_file_name,
+    check_range,
+)
 from streams.store.sorted_keys import SortedKeys
 
 
@@ -23,6 +31,10 @@ class MemoryStore:
 
     def get(self, key: bytes) -> bytes | None:
         return self._values.get(key)
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        check_family(keys)
+        return [self._values.get(key) for key in keys]
 
     def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         check_range(start, end)

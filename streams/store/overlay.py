@@ -8,12 +8,12 @@ calls `clear` when it failed. The base must not change while changes are pending
 for families that are scanned, and catch up from the journal when the next scan asks for them.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from itertools import chain
 from typing import Final
 
-from streams.store.kv import Batch, KeyValue, check_range
+from streams.store.kv import Batch, KeyValue, check_family, check_range
 from streams.store.sorted_keys import SortedKeys
 
 
@@ -60,6 +60,14 @@ class Overlay:
         if self._ranges and any(start <= key < end for start, end in self._ranges):
             return None
         return self._base.get(key)
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        check_family(keys)
+        if keys and any(start[0] == keys[0][0] for start, _ in self._ranges):
+            return [self.get(key) for key in keys]
+        pending = self._pending
+        below = iter(self._base.get_many([key for key in keys if key not in pending]))
+        return [pending[key] if key in pending else next(below) for key in keys]
 
     def put(self, key: bytes, value: bytes | None) -> None:
         """None deletes."""

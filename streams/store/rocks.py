@@ -13,9 +13,10 @@ import os
 import shutil
 import threading
 from bisect import bisect_left
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from itertools import count
 from pathlib import Path
+from typing import Any
 from weakref import WeakSet
 
 from rocksdict import (
@@ -32,7 +33,7 @@ from rocksdict import (
 )
 
 from streams.store.files import FolderFrozen, FolderIncoming, sync_folder
-from streams.store.kv import INDEX_FAMILIES, TIME_FAMILY, Batch, Incoming, check_range
+from streams.store.kv import INDEX_FAMILIES, TIME_FAMILY, Batch, Incoming, check_family, check_range
 
 MIB = 1024 * 1024
 CACHE_BYTES = 128 * MIB
@@ -132,6 +133,14 @@ class RocksStore:
     def get(self, key: bytes) -> bytes | None:
         value: bytes | None = self._apart.get(key[0], self._db).get(key)
         return value
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        check_family(keys)
+        if not keys:
+            return []
+        database: Any = self._apart.get(keys[0][0], self._db)  # by its types it takes no list of bytes
+        values: list[bytes | None] = database.get(list(keys))
+        return values
 
     def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         check_range(start, end)

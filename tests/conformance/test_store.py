@@ -78,6 +78,22 @@ def test_gets_what_was_put_and_nothing_else(store: KeyValue) -> None:
     assert store.get(b"t1") is None
 
 
+def test_gets_many_as_one_by_one(store: KeyValue) -> None:
+    put(store, *(b"s%03d" % number for number in range(0, 200, 2)), b"q1", b"q3")
+    wanted = [b"s%03d" % number for number in (7, 198, 4, 5, 0, 4, 199, 7)]
+    assert store.get_many(wanted) == [store.get(key) for key in wanted]
+    assert store.get_many(wanted)[1:4] == [b"vs198", b"vs004", None]
+    assert store.get_many([b"q3", b"q2", b"q1"]) == [b"vq3", None, b"vq1"]
+    assert store.get_many([]) == []
+    store.write(Batch({b"s004": None, b"s005": b"new", b"s000": b""}, [(b"s1", b"s2")]))
+    assert store.get_many(wanted) == [None, None, None, b"new", b"", None, None, None]
+
+
+def test_many_of_several_families_are_refused(store: KeyValue) -> None:
+    with pytest.raises(ValueError, match="families"):
+        store.get_many([b"s1", b"q1"])
+
+
 def test_an_empty_value_is_a_value(store: KeyValue) -> None:
     store.write(Batch({b"q1": b"", b"s1": b""}))
     assert store.get(b"q1") == b""
@@ -269,6 +285,11 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(key=KEYS)
     def get(self, key: bytes) -> None:
         assert self.subject.store.get(key) == self.model.get(key)
+
+    @rule(family=FAMILIES, wanted=st.lists(KEYS))
+    def get_many(self, family: bytes, wanted: list[bytes]) -> None:
+        wanted = [family + key[1:] for key in wanted]
+        assert self.subject.store.get_many(wanted) == [self.model.get(key) for key in wanted]
 
     @rule()
     def settle(self) -> None:

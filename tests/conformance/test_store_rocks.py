@@ -230,6 +230,8 @@ def test_a_damaged_file_is_an_error_and_not_a_shorter_list(folder: RocksFolder, 
     store = folder.open(0)
     with pytest.raises(Exception, match="Corruption"):
         list(store.scan(b"q", b"r"))
+    with pytest.raises(Exception, match="Corruption"):
+        store.get_many([b"q%05d" % number for number in range(5_000)])
 
 
 def reads_of_this_process() -> int:

@@ -19,7 +19,7 @@ from schemas.events import (
     ExecutionReleased,
     LeaseExtended,
 )
-from schemas.ids import is_shared
+from schemas.ids import EXECUTION_ID_CHARS_MAX, is_shared
 from schemas.replies import ItemResult
 from streams.core.handlers.breaking import note_beat, note_outcome
 from streams.core.handlers.ending import end, fail_attempt
@@ -64,7 +64,9 @@ def report(tx: Transaction, tenant: str, item: LeaseRef, pools: Collection[str] 
 
 
 def _report(tx: Transaction, tenant: str, item: LeaseRef, pools: Collection[str]) -> ItemResult | Refusal:
-    execution = tx.state.execution(tenant, item.execution_id)
+    # What is looked for in vain is remembered: a thousand texts as long as a request would fill the memory.
+    is_long = len(item.execution_id) > EXECUTION_ID_CHARS_MAX
+    execution = None if is_long else tx.state.execution(tenant, item.execution_id)
     problems = check_item(item, known=execution is not None)
     if problems:
         return invalid(*problems)

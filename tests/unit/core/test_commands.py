@@ -7,7 +7,22 @@ from typing import Any
 
 import pytest
 
-from schemas.commands import CancelJob, Complete, Completion, ConfigureTenant, RegisterMode, RequestWork, Slot
+from schemas.commands import (
+    Beat,
+    CancelJob,
+    Complete,
+    Completion,
+    ConfigureTenant,
+    ExtendLease,
+    Fail,
+    Failure,
+    Handback,
+    LeaseRef,
+    RegisterMode,
+    Release,
+    RequestWork,
+    Slot,
+)
 from schemas.entities import Execution, ExecutionKind, RetryPolicy, Tenant, WaitingFor
 from schemas.entities import ExecutionStatus as E
 from schemas.entities import JobStatus as J
@@ -158,6 +173,30 @@ def test_checks_keep_no_long_text(field: str) -> None:
             policies: dict[str, Any] = {field: f"{n}" + "a" * long}
             assert world.register("job-1", delay_sec=0, **policies).status == 400
             world.replies.clear()
+        assert tracemalloc.get_traced_memory()[0] < 5 * long
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("command", "item", "more"),
+    [
+        (ExtendLease, Beat, {}),
+        (Complete, Completion, {}),
+        (Fail, Failure, {"error": "boom"}),
+        (Release, Handback, {}),
+    ],
+)
+def test_no_long_id_is_known_to_be_nobody_s(
+    command: type[ExtendLease | Complete | Fail | Release], item: type[LeaseRef], more: dict[str, Any]
+) -> None:
+    world, long = World(), 1_000_000
+    tracemalloc.start()
+    try:
+        for n in range(10):
+            reported = item(execution_id=f"{n}" + "a" * long, worker_id="A", lease_epoch=1, **more)
+            assert world.report(command, reported).status == 400
+            world.work.clear()
         assert tracemalloc.get_traced_memory()[0] < 5 * long
     finally:
         tracemalloc.stop()

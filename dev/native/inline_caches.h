@@ -17,32 +17,42 @@
 #if defined(__GNUC__) && PY_VERSION_HEX >= 0x030B0000 && PY_VERSION_HEX < 0x030C0000
 #include <structmember.h>
 
-/* Where instances of the type of this version keep the attribute; 0: not in a slot, ask the type. */
+/* Where instances of the type of this version keep the attribute of this name, which is another one at each
+   call of `getattr`; offset 0: not in a slot, ask the type. */
 typedef struct {
     unsigned int version;
+    PyObject *name;
     Py_ssize_t offset;
 } SlotCache;
 
 static __attribute__((noinline)) PyObject *slot_missed(PyObject *object, PyObject *name, SlotCache *cache) {
     PyObject *found = PyObject_GetAttr(object, name);
     PyTypeObject *type = Py_TYPE(object);
-    if (found != NULL && type->tp_getattro == PyObject_GenericGetAttr) {
-        PyObject *descriptor = _PyType_Lookup(type, name);
-        cache->version = type->tp_version_tag;
-        cache->offset = 0;
-        if (descriptor != NULL && Py_IS_TYPE(descriptor, &PyMemberDescr_Type)) {
-            PyMemberDef *member = ((PyMemberDescrObject *)descriptor)->d_member;
-            if (member->type == T_OBJECT_EX) {
-                cache->offset = member->offset;
-            }
+    if (found == NULL || type->tp_getattro != PyObject_GenericGetAttr || !PyUnicode_CheckExact(name)) {
+        return found;
+    }
+    PyObject *descriptor = _PyType_Lookup(type, name);
+    /* Not every look gives the type a version, and there is a last one. */
+    if (!PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG)) {
+        return found;
+    }
+    Py_XSETREF(cache->name, Py_NewRef(name)); /* kept, or another one could come to lie where it was */
+    cache->version = type->tp_version_tag;
+    cache->offset = 0;
+    /* The descriptor may be another one than a moment ago, and of a class that this is none of. */
+    if (descriptor != NULL && Py_IS_TYPE(descriptor, &PyMemberDescr_Type) &&
+        PyObject_TypeCheck(object, PyDescr_TYPE(descriptor))) {
+        PyMemberDef *member = ((PyMemberDescrObject *)descriptor)->d_member;
+        if (member->type == T_OBJECT_EX) {
+            cache->offset = member->offset;
         }
     }
     return found;
 }
 
 static inline PyObject *slot_cached(PyObject *object, PyObject *name, SlotCache *cache) {
-    /* 0 is no version: what has none, as every type after a change, was never remembered with an offset. */
-    if (Py_TYPE(object)->tp_version_tag != cache->version) {
+    /* A type that changed has version 0, which is none: that was never remembered. */
+    if (Py_TYPE(object)->tp_version_tag != cache->version || name != cache->name) {
         return slot_missed(object, name, cache);
     }
     if (cache->offset) {

@@ -100,8 +100,12 @@ class State:
         for key, value in zip(wanted, values, strict=True):
             if value is None and key in jobs:
                 self._decoded.mark(jobs[key], bare=True)
-            else:
-                self._decoded.keep(key, *self._sized(value))
+                continue
+            try:
+                found = self._sized(value)
+            except Exception:
+                continue  # it is for whoever looks at it, and stops no others
+            self._decoded.keep(key, *found)
 
     def decode(self, value: bytes) -> Entity:
         """The entity in an event's bytes. Raises what the codec raises."""

@@ -5,15 +5,17 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from schemas import ids
+from schemas import codec, ids
 from schemas.codec import encode
 from schemas.commands import CancelJob
 from schemas.entities import CatchUp, WaitingFor
 from schemas.entities import ExecutionStatus as E
 from schemas.entities import JobStatus as J
 from schemas.events import CursorMoved
+from streams.core import keys
 from streams.core.engine import Engine
 from streams.core.handlers import timing
+from streams.store.kv import Batch
 from streams.store.memory import MemoryStore
 from tests.unit.core.world import (
     NO_RETRY,
@@ -251,3 +253,21 @@ def test_a_large_payload_is_decided_without_being_kept() -> None:
     assert world.knows_job()
     (grant,) = world.claim("A")
     assert len(grant.content.payload) == 200_000
+
+
+@pytest.mark.parametrize("waits", ["for its lease", "to be tried again"])
+def test_an_execution_that_cannot_be_read_pauses_its_job_alone(waits: str) -> None:
+    world = World()
+    world.register("damaged", every_sec=DAY)
+    world.trigger("damaged")
+    world.register("whole", delay_sec=60)
+    (grant,) = world.claim("A", lease_sec=60)
+    if waits == "to be tried again":
+        world.release(grant, delay_sec=60)
+    key = ids.key_of(grant.execution)
+    world.store.write(Batch({keys.entity(key): b"no record"}))
+    world.engine = Engine(0, world.store, codec, world.router)
+    world.at(60)
+    assert [alert.kind for alert in world.alerts] == ["internal_error"]
+    assert world.cursor("damaged").status is J.PAUSED
+    assert [each.execution.job_id for each in world.claim("B")] == ["whole"]

@@ -80,7 +80,7 @@ class CompileError(Exception):
 
 def environment() -> dict[str, str]:
     """What a process of the server is told so that it runs compiled; nothing if it is to run the sources.
-    API and read model have the codec alone of it."""
+    API and read model have of it the codec, and what they check and plan with."""
     made = folder()
     if os.environ.get(PURE) or not _hold(made):
         return {}

@@ -35,7 +35,7 @@ _SHARED_POOLS = f"{SHARED}/"
 _BEHIND_JOB_ID = re.compile(r"(\.[a-z0-9-]{1,32}){3}")
 """The end of an execution id."""
 EXECUTION_ID_CHARS_MAX = 64 + 3 * (1 + 32)
-"""Of both."""
+"""A job id and that end."""
 DERIVED_PREFIX = "job_"
 SCHEDULED_KIND = "s"
 MANUAL_KIND = "m"

@@ -129,7 +129,8 @@ BREAKERS, LEASES = b"yb", b"yl"
 
 @lru_cache(maxsize=4_096)  # few tenants are busy at a time
 def unfinished_of_tenant(tenant: str) -> bytes:
-    """How many executions stand in `open_execution` for all jobs of the tenant: if none, the same."""
+    """How many executions stand in `open_execution` for all jobs of the tenant; if none, nobody need look for
+    a job's."""
     return b"yo" + tenant.encode()
 
 

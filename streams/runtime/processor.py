@@ -153,7 +153,7 @@ class Processor:
         if not len(self.ownership):
             return IDLE_WAIT_MS / 1000
         if self._turns.paused:
-            return WAIT_MS / 1000
+            return min(WAIT_MS, self._turns.paused_for_ms) / 1000
         now_ms = self._ambient.clock.now_ms()
         wait_ms = 0 if self._recovery.replaying else WAIT_MS
         for partition in self.ownership.running():

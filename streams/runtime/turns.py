@@ -38,6 +38,11 @@ FATAL_MAX = 5
 FATAL_WITHIN_MS = 60_000
 """So many writers lost in so short a time: another process has this instance's name. A fenced process must
 not fence back for ever; brokers that are away take longer over each."""
+PACE_MS = 8
+"""Small transactions begin no closer together: each has its price at the brokers, in the read model and the
+API, whatever is in it, and where all share few cores everybody waits for that (measured: benchmarks)."""
+PACED_EVENTS = 100
+"""With fewer a transaction is small."""
 BACKOFF_MS = 5
 BACKOFF_MAX_MS = 500
 """Pause after transactions that were refused in a row: the group tells us soon why."""
@@ -68,18 +73,25 @@ class Turns:
         self._doubtful: dict[int, Draft] = {}
         self._fatal_ms: deque[int] = deque(maxlen=FATAL_MAX)
         self._aborted_in_a_row = 0
+        self._began_ms = 0
         self._resume_ms = 0
         self._alone: deque[tuple[int, Part]] = deque()
         """Which partition has the next turns alone, and with what: one was refused for good."""
 
     @property
     def paused(self) -> bool:
-        return self._ambient.monotonic_ms() < self._resume_ms
+        return self.paused_for_ms > 0
+
+    @property
+    def paused_for_ms(self) -> int:
+        """Until then nothing is decided."""
+        return self._resume_ms - self._ambient.monotonic_ms()
 
     def take(self, running: Sequence[Partition], membership: object) -> None:
         """One transaction, if there is anything to say. `membership` is that of the poll before."""
         if self.paused:
             return
+        self._began_ms = self._ambient.monotonic_ms()
         now_ms = self._ambient.clock.now_ms()
         self._look_for_ended_leases(running, now_ms)
         busy = [
@@ -139,6 +151,8 @@ class Turns:
             self._doubt(drafts, error)
             return
         self._aborted_in_a_row = 0
+        if sum(len(draft.events) for draft in drafts) < PACED_EVENTS:
+            self._resume_ms = self._began_ms + PACE_MS
         for partition, why in failures:
             self._stop_partition(partition, why)
         for turn, _ in decided:

@@ -10,6 +10,7 @@ from schemas.events import PartitionOpened
 from schemas.topics import HEADER_POSITION, HEADER_WRITER, unpack_positions
 from streams.core.transaction import Source
 from streams.runtime.partition import GivenUp, PartitionState
+from streams.runtime.turns import PACE_MS, PACED_EVENTS
 from streams.transport.log import Outgoing
 from tests.unit.runtime.installation import Installation, engines
 
@@ -220,3 +221,28 @@ def test_a_recorded_count_of_another_installation_is_refused() -> None:
     starting = other.start()
     with pytest.raises(GivenUp, match="made for 2 partitions, not 3"):
         other.run(starting, steps=20)
+
+
+def test_small_transactions_begin_no_closer_together_than_the_pace() -> None:
+    world = Installation()
+    process = world.live()
+    world.time.pass_ms(PACE_MS)
+    world.register("job-1")
+    process.step()
+    world.register("job-2")
+    for waits_ms, decided in ((0, 1), (PACE_MS - 1, 1), (1, 2)):
+        world.time.pass_ms(waits_ms)
+        process.step()
+        assert world.types().count("JobRegistered") == decided
+
+
+def test_a_large_transaction_is_followed_by_the_next_at_once() -> None:
+    world = Installation()
+    process = world.live()
+    world.time.pass_ms(PACE_MS)
+    for number in range(PACED_EVENTS):
+        world.register(f"job-{number}")
+    process.step()
+    world.register("another")
+    process.step()
+    assert world.types().count("JobRegistered") == PACED_EVENTS + 1

@@ -14,6 +14,7 @@ import pytest
 from dev import compiled
 from dev.compiled import ROOT
 from streams.ambient import wall_ms
+from tests.python import run_python
 
 SEEDS = (1, 2, 3, 4)
 """Of the simulation, compared to the last byte of the log."""
@@ -308,18 +309,8 @@ def made() -> Path:
 
 def _run(paths: list[Path], *arguments: str) -> list[str]:
     search = [*paths, ROOT, ROOT / "clients" / "python"]
-    environment = {"PYTHONPATH": os.pathsep.join(map(str, search)), "PYTHONSAFEPATH": "1"}
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        cwd=ROOT,
-        env=os.environ | environment | {"PYTHONHASHSEED": "0"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
-    return done.stdout.splitlines()
+    path = os.pathsep.join(map(str, search))
+    return run_python(ROOT, *arguments, PYTHONPATH=path, PYTHONSAFEPATH="1", PYTHONHASHSEED="0")
 
 
 @pytest.mark.slow

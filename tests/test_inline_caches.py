@@ -1,15 +1,14 @@
 """What compiled code remembers of attributes and globals (dev/native/inline_caches.h) is asked anew when it
 changed: each case looks twice before the change, so that the second look is from memory."""
 
-import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from dev import compiled
+from tests.python import run_python
 
 _LONG = "x" * 101
 """The interpreter gives no version to a type for the sake of such a name."""
@@ -228,24 +227,10 @@ def test_what_changed_is_looked_up_again(tmp_path: Path) -> None:
     header = tmp_path / compiled.HEADER
     header.parent.mkdir()
     shutil.copyfile(compiled.ROOT / compiled.HEADER_SOURCE, header)
-    _run(tmp_path, "-m", "mypyc", "probe.py", **compiled.SETTINGS)
+    run_python(tmp_path, "-m", "mypyc", "probe.py", **compiled.SETTINGS)
     (extension,) = tmp_path.glob("probe.*.so")
-    said = _run(tmp_path, "-c", _CASES)
+    said = run_python(tmp_path, "-c", _CASES, PYTHONPATH=str(tmp_path))
     assert len(said) == _CASES.count("\ndef a_") + _CASES.count("\ndef an_") + _CASES.count("\ndef types_")
     remembers = sys.version_info[:2] == (3, 11)
     assert (b"slot_missed" in extension.read_bytes()) is remembers
     assert (b"global_missed" in extension.read_bytes()) is remembers
-
-
-def _run(folder: Path, *arguments: str, **settings: str) -> list[str]:
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(folder), **settings},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
-    return done.stdout.splitlines()

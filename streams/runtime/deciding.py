@@ -193,8 +193,8 @@ class Decider:
             turn.cut = turn.cut or (done == count and bool(queue))
             behind = taken[-1].offset + 1
             turn.positions = turn.positions._replace(**{topic: behind})
-        for (command, outcome), count in Counter(outcomes).items():
-            self._telemetry.decided(command, outcome, count)
+        for (command, outcome), times in Counter(outcomes).items():
+            self._telemetry.decided(command, outcome, times)
         return done
 
     def _decide_one(self, turn: Turn, topic: str, record: Record) -> tuple[str, str]:

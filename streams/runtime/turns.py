@@ -84,7 +84,7 @@ class Turns:
 
     @property
     def paused_for_ms(self) -> int:
-        """Until then nothing is decided."""
+        """For so long nothing is decided; now it may be if that is not above 0."""
         return self._resume_ms - self._ambient.monotonic_ms()
 
     def take(self, running: Sequence[Partition], membership: object) -> None:
